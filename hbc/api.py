@@ -69,7 +69,8 @@ def convert(
         device: "cpu", "cuda" (the first GPU) or "cuda:N".
         strategy: how tree ensembles run, one of `hbc.strategies(backend)`. If `hbc.tune` has measured such a model on this machine, "auto"
             is its choice, otherwise the fastest by estimates.
-        batch_size: the rows of a call, a hint for "auto". Without it, the choice suits calls of one row to 100,000.
+        batch_size: the rows of a call, a hint for "auto", and for products with one-hot codes. Without it, the choice suits calls of one
+            row to 100,000.
         threads: the number of threads that share the rows of a call. None: the backend decides.
         target: a TVM target as a dict, such as `{"kind": "llvm", "mtriple": "aarch64-linux-gnu"}`, to compile for another machine.
         warm_up: True to compile all methods now, or the names of some. Otherwise each is compiled at its first call (or found in the

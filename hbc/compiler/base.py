@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.types import Array, DType, TensorType
 from hbc.lazy import record
+
+if TYPE_CHECKING:
+    from hbc.compiler.costs import OneHotCosts
 
 
 @record
@@ -223,8 +226,13 @@ class Compiler(ABC):
 
     def looks_up(self, codes: int, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
         """Whether the product of one-hot columns and weights for so many outputs is faster as a `TableSum`, which adds a row of weights for
-        each of `codes` columns of codes. By default from 6 one-hot columns for each of them on."""
-        return columns >= 6 * codes
+        each of `codes` columns of codes: by the backend's costs; without these, from 6 one-hot columns for each of them on."""
+        costs = self.one_hot_costs(outputs, dtype) if options.device == "cpu" else None
+        return columns >= 6 * codes if costs is None else costs.looks_up(codes, columns, outputs, options.batch_size)
+
+    def one_hot_costs(self, outputs: int, dtype: DType) -> OneHotCosts | None:
+        """The costs on a CPU of products with one-hot codes for so many outputs. None: not measured, as by default."""
+        return None
 
     def calls_c_library(self, options: CompileOptions) -> bool:
         """Whether its code calls the C library's logarithm (`CLogarithm`), and so has the bits of scipy's compiled code. By default not."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hbc.compiler.base import About, CompileOptions, Compiler
-from hbc.compiler.costs import Work, choose, estimates, lowerable
+from hbc.compiler.costs import OneHotCosts, Work, choose, estimates, lowerable
 from hbc.compiler.onnx import coupling, linear, nearest, strings, tensor, tree  # noqa: F401 (they register emitters)
 from hbc.compiler.onnx.builder import emittable
 from hbc.compiler.onnx.costs import STRATEGIES
@@ -33,10 +33,8 @@ class OnnxCompiler(Compiler):
     def supports(self, op: Operator) -> bool:
         return emittable(op, self.file.plain)
 
-    def looks_up(self, codes: int, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
-        if options.device != "cpu":
-            return super().looks_up(codes, columns, outputs, dtype, options)
-        return linear.ONE_HOT[dtype].looks_up(codes, columns, outputs, options.batch_size)
+    def one_hot_costs(self, outputs: int, dtype: DType) -> OneHotCosts | None:
+        return linear.ONE_HOT.get(dtype)
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from hbc.compiler.base import About, CompileOptions, Compiler
-from hbc.compiler.costs import Work, choose, estimates, lowerable
+from hbc.compiler.costs import OneHotCosts, Work, choose, estimates, lowerable
 from hbc.compiler.torch import coupling, ensembles, nearest  # noqa: F401 (they register rules)
 from hbc.compiler.torch.costs import works
 from hbc.compiler.torch.few import FEW_EAGER
@@ -72,10 +72,8 @@ class TorchCompiler(Compiler):
             return in_bag(op)
         return type(op) in RULES or isinstance(op, (Input, Constant))
 
-    def looks_up(self, codes: int, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
-        if options.device != "cpu":
-            return super().looks_up(codes, columns, outputs, dtype, options)
-        return one_hot_costs(outputs, dtype).looks_up(codes, columns, outputs, options.batch_size)
+    def one_hot_costs(self, outputs: int, dtype: DType) -> OneHotCosts | None:
+        return one_hot_costs(outputs, dtype)
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)

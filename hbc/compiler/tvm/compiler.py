@@ -8,7 +8,7 @@ from typing import Any
 
 import hbc.compiler.tvm.tir  # noqa: F401  imports tvm
 from hbc.compiler.base import About, CompileOptions, Compiler, Signature
-from hbc.compiler.costs import WITHOUT_AVX512, Work, choose, estimates
+from hbc.compiler.costs import WITHOUT_AVX512, OneHotCosts, Work, choose, estimates
 from hbc.compiler.tvm.costs import STRATEGIES, STRATEGIES_WITHOUT_AVX512
 from hbc.compiler.tvm.host.descent import compiled_descent
 from hbc.compiler.tvm.host.terms import compiled_terms
@@ -83,10 +83,8 @@ class TvmCompiler(Compiler):
             return op.function in RUN_AS_THEY_ARE
         return op.level == "tensor" or type(op) in EMISSIONS
 
-    def looks_up(self, codes: int, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
-        if options.device != "cpu":
-            return super().looks_up(codes, columns, outputs, dtype, options)
-        return ONE_HOT[dtype].looks_up(codes, columns, outputs, options.batch_size)
+    def one_hot_costs(self, outputs: int, dtype: DType) -> OneHotCosts | None:
+        return ONE_HOT.get(dtype)
 
     def calls_c_library(self, options: CompileOptions) -> bool:
         return self.files is None and not options.elsewhere and not machine(options.device, options.target).cuda

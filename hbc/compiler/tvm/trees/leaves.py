@@ -64,6 +64,10 @@ GROUPS_IN_SPAN = 256  # groups of four trees whose sums of a digit fit in 16 bit
 ROWS_IN_GATHER = 4  # rows whose leaves are gathered at once: their f64 fill a register of AVX2
 
 
+Groups = tuple[Expr, Expr, Expr]
+"""Groups of trees: the first, the end, and the one with which `reached` begins."""
+
+
 @record
 class PackedDigits:
     """The digits of the integers of groups of trees, by the numbers of a tree's leaves.
@@ -117,10 +121,10 @@ class Leaves:
     def begin(self, span: Expr, chunks: int) -> None:
         """Begin a span, for 64 · chunks rows. Its groups add to the same outputs."""
 
-    def add(self, groups: tuple[Expr, Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
+    def add(self, groups: Groups, output: Expr, first: Expr, reached: Any, chunks: int) -> None:
         """Add the integers of the leaves `reached` [groups, trees, chunks, 64] to the outputs from `output` on.
 
-        groups: the first group, the end, and the group with which `reached` begins. first: the first row.
+        first: the first row.
         """
         raise NotImplementedError
 
@@ -156,32 +160,16 @@ class LeafDigits(Leaves):
         with self.f.repeat(chunks * self.size // 32) as i:
             store(self.pairs, zero, i * 32, 32)
 
-    def add(self, groups: tuple[Expr, Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
+    def add(self, groups: Groups, output: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f = self.f
         for width in self.used:
             # A loop of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
             wanted = tirx.Cast("int64", tirx.EQ(self.width, tirx.const(width, "int64")))
             with T.serial(tirx.const(0, "int64"), wanted), f.repeat(self.columns) as column:
-                if self._at_once(chunks):  # the tables are read in order, the leaves once
-                    self._look_up(groups, reached, chunks, column, range(self.digits), width)
-                else:
-                    with f.repeat(self.digits) as digit:
-                        self._look_up(groups, reached, chunks, column, [digit], width)
+                self._add_column(column, width, groups, reached, chunks)
 
-    def _at_once(self, chunks: int) -> bool:
-        """Whether all digits are looked up before the next group."""
-        raise NotImplementedError
-
-    def _look_up(
-        self,
-        groups: tuple[Expr, Expr, Expr],
-        reached: Any,
-        chunks: int,
-        column: Expr,
-        digits: Sequence[Expr | int],
-        width: int,
-    ) -> None:
-        """Add some digits of one column for all groups."""
+    def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, chunks: int) -> None:
+        """Add the digits of one column to `pairs`, for groups whose tables have this width."""
         raise NotImplementedError
 
     def end(self, output: Expr, first: Expr, chunks: int) -> None:
@@ -212,18 +200,17 @@ class LeafTables(LeafDigits):
         # One buffer for each register, and loops of one round: see PiecesScan.
         self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(2 * max(chunks, self.digits))]
 
-    def _at_once(self, chunks: int) -> bool:
-        return chunks == 1 and self.used[-1] <= WIDTHS[0]
+    def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, chunks: int) -> None:
+        if chunks == 1 and self.used[-1] <= WIDTHS[0]:  # the tables are read in their order, and the leaves once
+            self._look_up(range(self.digits), column, width, groups, reached, chunks)
+        else:
+            with self.f.repeat(self.digits) as digit:
+                self._look_up([digit], column, width, groups, reached, chunks)
 
     def _look_up(
-        self,
-        groups: tuple[Expr, Expr, Expr],
-        reached: Any,
-        chunks: int,
-        column: Expr,
-        digits: Sequence[Expr | int],
-        width: int,
+        self, digits: Sequence[Expr | int], column: Expr, width: int, groups: Groups, reached: Any, chunks: int
     ) -> None:
+        """Add some digits of the column for all groups."""
         # The sums stay in registers: storing 64 bytes takes as long as two permutations.
         f, start = self.f, groups[2]
         places = [T.Bind((column * self.digits + digit) * 64) for digit in digits]
@@ -281,23 +268,12 @@ class LeafParts(LeafDigits):
     The numbers of the leaves are made ready once for all digits.
     """
 
-    def _at_once(self, chunks: int) -> bool:
-        return True
-
-    def _look_up(
-        self,
-        groups: tuple[Expr, Expr, Expr],
-        reached: Any,
-        chunks: int,
-        column: Expr,
-        digits: Sequence[Expr | int],
-        width: int,
-    ) -> None:
+    def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, chunks: int) -> None:
         f, rows = self.f, chunks * ROWS_IN_VECTOR
         with T.serial(*groups[:2]) as group:
             tables = T.Bind(f.constant(self.starts, "i64", group) + column * (self.digits * self.trees * width))
             with f.repeat(chunks) as chunk, f.repeat(2) as half:
-                sums: list[Expr | None] = [None] * len(digits)
+                sums: list[Expr | None] = [None] * self.digits
                 for tree in range(self.trees):
                     place = ((group - groups[2]) * self.trees + tree) * rows + chunk * ROWS_IN_VECTOR + half * HALF
                     leaf = T.Bind(vector(reached, place, HALF))
@@ -325,7 +301,7 @@ class LeafGather(Leaves):
         super().__init__(f, fixed, leaves.start_of(outputs))
         self.leaves, self.trees, self.first = leaves, trees, f.own(first, "i32")
 
-    def add(self, groups: tuple[Expr, Expr, Expr], output: Expr, first: Expr, reached: Any, chunks: int) -> None:
+    def add(self, groups: Groups, output: Expr, first: Expr, reached: Any, chunks: int) -> None:
         f, many_rows = self.f, chunks * ROWS_IN_VECTOR
         with T.serial(*groups[:2]) as group:
             starts = [

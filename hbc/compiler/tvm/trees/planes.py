@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -219,34 +220,17 @@ def _rank_many(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, 
             feature = T.Bind(f.constant(features, "i64", column))
             T.buffer_store(turned, f.read(x, [feature], Row(first + row)), [column * ROWS_IN_VECTOR + row])
         with f.repeat(count) as column:
-
-            def values(part: Expr | int, column: Expr = column) -> Expr:
-                return vector(turned, column * ROWS_IN_VECTOR + part * 16, 16)
-
-            def found(part: Expr | int, pivots_below: Expr, column: Expr = column) -> None:
+            if f.dialect.wide:
+                parts = _searched_pivots(f, pivots, turned, column)
+            else:
+                parts = _counted_pivots(f, pivots, f.constant(counts, "i64", column), turned, column, counted)
+            for part, pivots_below in parts:
                 place = T.Bind(tirx.Mul(pivots_below, broadcast(tirx.const(LINE, "int32"), 16)))
                 store(places, place, part * 16, 16)
                 if missing is not None:  # until here, the rank of NaN is 0
-                    value = values(part)
+                    value = vector(turned, column * ROWS_IN_VECTOR + part * 16, 16)
                     place = tirx.Select(tirx.EQ(value, value), place, broadcast(f.constant(missing, "i32", column), 16))
                 store(before, tirx.Cast("uint8x16", place), part * 16, 16)
-
-            if f.dialect.wide:
-                table = [T.Bind(f.constants(pivots, "f32", column * 32 + at, 16)) for at in (0, 16)]
-                with f.repeat(ROWS_IN_VECTOR // 16) as part:
-                    found(part, _pivots_below(table, T.Bind(values(part))))
-            else:
-                zero, one = (broadcast(tirx.const(number, "int32"), 16) for number in (0, 1))
-                with f.repeat(1) as origin:
-                    for register in counted:
-                        store(register, zero, origin, 16)
-                    with f.repeat(T.Bind(f.constant(counts, "i64", column))) as number:
-                        pivot = T.Bind(broadcast(f.constant(pivots, "f32", column * 32 + number), 16))
-                        for part, register in enumerate(counted):
-                            more = tirx.Select(tirx.LT(pivot, values(part)), one, zero)
-                            store(register, tirx.Add(vector(register, origin, 16), more), origin, 16)
-                    for part, register in enumerate(counted):
-                        found(part, vector(register, origin, 16))
             with f.repeat(ROWS_IN_VECTOR) as row:
                 line = f.constants(lines, "f32", column * (32 * LINE) + tirx.Cast("int64", places[row]), LINE)
                 value = broadcast(turned[column * ROWS_IN_VECTOR + row], LINE)
@@ -264,12 +248,33 @@ def _rank_many(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, 
             )
 
 
-def _pivots_below(table: list[Expr], value: Expr) -> Expr:
-    """How many of 32 pivots are below each of 16 values: a binary search. table: the pivots, in two registers (AVX-512)."""
-    place = T.Bind(broadcast(tirx.const(0, "int32"), 16))
-    for step in (16, 8, 4, 2, 1):
-        at = tirx.Add(place, broadcast(tirx.const(step - 1, "int32"), 16))
-        pivot = tirx.call_llvm_pure_intrin("float32x16", "llvm.x86.avx512.vpermi2var.ps.512", table[0], at, table[1])
-        onward = tirx.Add(place, broadcast(tirx.const(step, "int32"), 16))
-        place = T.Bind(tirx.Select(tirx.LT(pivot, value), onward, place))
-    return place
+def _searched_pivots(f: Block, pivots: Array, turned: Any, column: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """(part 0 … 3 of the 64 rows, how many of the column's 32 pivots are below each of its 16 values): a binary search (AVX-512)."""
+    table = [T.Bind(f.constants(pivots, "f32", column * 32 + at, 16)) for at in (0, 16)]
+    with f.repeat(ROWS_IN_VECTOR // 16) as part:
+        value = T.Bind(vector(turned, column * ROWS_IN_VECTOR + part * 16, 16))
+        place = T.Bind(broadcast(tirx.const(0, "int32"), 16))
+        for step in (16, 8, 4, 2, 1):
+            at = tirx.Add(place, broadcast(tirx.const(step - 1, "int32"), 16))
+            pivot = tirx.call_llvm_pure_intrin("float32x16", "llvm.x86.avx512.vpermi2var.ps.512", table[0], at, table[1])
+            onward = tirx.Add(place, broadcast(tirx.const(step, "int32"), 16))
+            place = T.Bind(tirx.Select(tirx.LT(pivot, value), onward, place))
+        yield part, place
+
+
+def _counted_pivots(
+    f: Block, pivots: Array, number: Expr, turned: Any, column: Expr, registers: list[Any]
+) -> Iterator[tuple[Expr, Expr]]:
+    """The same for the first `number` of the column's pivots, by counting them for all rows together (AVX2)."""
+    zero, one = (broadcast(tirx.const(value, "int32"), 16) for value in (0, 1))
+    with f.repeat(1) as origin:
+        for register in registers:
+            store(register, zero, origin, 16)
+        with f.repeat(T.Bind(number)) as at:
+            pivot = T.Bind(broadcast(f.constant(pivots, "f32", column * 32 + at), 16))
+            for part, register in enumerate(registers):
+                value = vector(turned, column * ROWS_IN_VECTOR + part * 16, 16)
+                more = tirx.Select(tirx.LT(pivot, value), one, zero)
+                store(register, tirx.Add(vector(register, origin, 16), more), origin, 16)
+        for part, register in enumerate(registers):
+            yield part, vector(register, origin, 16)
