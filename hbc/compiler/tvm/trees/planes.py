@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,8 @@ from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
 from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
 from hbc.compiler.tvm.trees.counted_ranks import CountedRanks
-from hbc.compiler.tvm.trees.register_ranks import RegisterRanks, below
+from hbc.compiler.tvm.trees.register_ranks import below
+from hbc.compiler.tvm.trees.turned_ranks import TurnedRanks
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -116,19 +116,10 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr, p
 
 
 def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, places: Layout) -> None:
-    """Emit the ranks of all columns of the first `rows` rows: many rows by searches in registers where the processor has them."""
-    search, registers, counted = Search(f, x, ranked), RegisterRanks(f, x, ranked), CountedRanks(f, x, ranked)
-    zero = tirx.const(0, "int64")
-    done = registers.fill(result, rows)
-    in_lines = ranked.most_thresholds <= MOST_IN_PLANE and f.dialect.byte_masks and x.type.dtype == "f32"
-    if not f.dialect.wide:
-        in_lines = in_lines and f.dialect.byte_lookup and len(registers.others) <= MOST_COLUMNS_TURNED
-        done = T.Bind(rows // ROWS_IN_VECTOR * ROWS_IN_VECTOR) if in_lines else done
-    if len(registers.others):
-        if in_lines:
-            _rank_many(f, x, ranked, result, done, registers.others)
-        else:
-            search.fill(result, zero, done, places, registers.others)
+    """Emit the ranks of all columns of the first `rows` rows: of many rows together where the processor has a search for that."""
+    search, turned, counted = Search(f, x, ranked), TurnedRanks(f, x, ranked), CountedRanks(f, x, ranked)
+    done = turned.fill(result, rows)
+    search.fill(result, tirx.const(0, "int64"), done, places, turned.others)
     counted.fill(result, done, rows, places)
     search.fill(result, done, rows, places, counted.others if counted.blocks else None)
 
@@ -181,100 +172,3 @@ class Search:
             if result.dtype == "uint8" and f.dialect.byte_masks:
                 rank = rank - 128
             T.buffer_store(result, tirx.Cast(result.dtype, rank), [column * places.stride + row * places.row_stride])
-
-
-LINE = 8  # thresholds in a line
-LESS = 17  # the number of AVX's compare `<` that is false for NaN
-MOST_COLUMNS_TURNED = 4096
-"""With AVX2, the most columns of which 64 rows are ranked at once: their numbers take 1 MB. Scans of 10,000 rows take 0.90 times as long so
-(500 trees of 31 leaves, 28 columns), and 0.53 times over 2,000 columns (Zen 3)."""
-
-
-def _rank_many(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, some: Array) -> None:
-    """The same as `Search`, for some columns, one by one for 64 rows at once: for processors with slow compares into masks (Zen 4), or
-    without masks (AVX2).
-
-    For float32 with at most 255 thresholds. The pivots below a value say in which line of 8 thresholds to count: a binary search among 32
-    pivots, for 16 values at once; with AVX2, whose registers hold 8 pivots, all pivots of the column are counted.
-    """
-    columns = len(some)
-    thresholds = np.full((columns, 32 * LINE), np.inf, np.float32)
-    for place, column in enumerate(some):
-        thresholds[place, : len(ranked.thresholds[column])] = ranked.thresholds[column]
-    last = thresholds[:, LINE - 1 :: LINE].copy()
-    last[:, -1] = np.inf
-    lines, pivots = f.own(thresholds, "f32"), f.own(last, "f32")
-    counts = f.own(np.isfinite(last).sum(axis=1), "i64")
-    features, results = f.own(ranked.column_feature[some], "i64"), f.own(some, "i64")
-    missing = f.own(ranked.missing_rank[some], "i32") if ranked.missing_rank[some].any() else None
-    count = f.size(columns)
-    turned = T.alloc_buffer((few_sizes(columns) * ROWS_IN_VECTOR,), "float32")
-    places, before, less = (T.alloc_buffer((ROWS_IN_VECTOR,), dtype) for dtype in ("int32", "uint8", "uint8"))
-    # One buffer for each register: see PiecesScan.
-    counted = [T.alloc_buffer((16,), "int32") for _ in range(ROWS_IN_VECTOR // 16)] if not f.dialect.wide else []
-    chunks = T.Bind((rows + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR)
-    with T.serial(tirx.const(0, "int64"), chunks) as chunk:
-        first = T.Bind(chunk * ROWS_IN_VECTOR)
-        there = T.Bind(tirx.Min(rows - first, tirx.const(ROWS_IN_VECTOR, "int64")))
-        with f.repeat(there) as row, f.repeat(count) as column:
-            feature = T.Bind(f.constant(features, "i64", column))
-            T.buffer_store(turned, f.read(x, [feature], Row(first + row)), [column * ROWS_IN_VECTOR + row])
-        with f.repeat(count) as column:
-            if f.dialect.wide:
-                parts = _searched_pivots(f, pivots, turned, column)
-            else:
-                parts = _counted_pivots(f, pivots, f.constant(counts, "i64", column), turned, column, counted)
-            for part, pivots_below in parts:
-                place = T.Bind(tirx.Mul(pivots_below, broadcast(tirx.const(LINE, "int32"), 16)))
-                store(places, place, part * 16, 16)
-                if missing is not None:  # until here, the rank of NaN is 0
-                    value = vector(turned, column * ROWS_IN_VECTOR + part * 16, 16)
-                    place = tirx.Select(tirx.EQ(value, value), place, broadcast(f.constant(missing, "i32", column), 16))
-                store(before, tirx.Cast("uint8x16", place), part * 16, 16)
-            with f.repeat(ROWS_IN_VECTOR) as row:
-                line = f.constants(lines, "f32", column * (32 * LINE) + tirx.Cast("int64", places[row]), LINE)
-                value = broadcast(turned[column * ROWS_IN_VECTOR + row], LINE)
-                below_ = tirx.call_llvm_pure_intrin(
-                    "float32x8", "llvm.x86.avx.cmp.ps.256", line, value, tirx.const(LESS, "int8")
-                )
-                bits = tirx.call_llvm_pure_intrin("int32", "llvm.x86.avx.movmsk.ps.256", below_)
-                T.buffer_store(less, tirx.Cast("uint8", bits), [row])
-            ones = tirx.call_llvm_pure_intrin("uint8x64", "llvm.ctpop.v64i8", vector(less, 0, ROWS_IN_VECTOR))
-            store(
-                result,
-                held(f, tirx.Add(vector(before, 0, ROWS_IN_VECTOR), ones), ROWS_IN_VECTOR),
-                T.Bind(f.constant(results, "i64", column)) * f.block + first,
-                ROWS_IN_VECTOR,
-            )
-
-
-def _searched_pivots(f: Block, pivots: Array, turned: Any, column: Expr) -> Iterator[tuple[Expr, Expr]]:
-    """(part 0 … 3 of the 64 rows, how many of the column's 32 pivots are below each of its 16 values): a binary search (AVX-512)."""
-    table = [T.Bind(f.constants(pivots, "f32", column * 32 + at, 16)) for at in (0, 16)]
-    with f.repeat(ROWS_IN_VECTOR // 16) as part:
-        value = T.Bind(vector(turned, column * ROWS_IN_VECTOR + part * 16, 16))
-        place = T.Bind(broadcast(tirx.const(0, "int32"), 16))
-        for step in (16, 8, 4, 2, 1):
-            at = tirx.Add(place, broadcast(tirx.const(step - 1, "int32"), 16))
-            pivot = tirx.call_llvm_pure_intrin("float32x16", "llvm.x86.avx512.vpermi2var.ps.512", table[0], at, table[1])
-            onward = tirx.Add(place, broadcast(tirx.const(step, "int32"), 16))
-            place = T.Bind(tirx.Select(tirx.LT(pivot, value), onward, place))
-        yield part, place
-
-
-def _counted_pivots(
-    f: Block, pivots: Array, number: Expr, turned: Any, column: Expr, registers: list[Any]
-) -> Iterator[tuple[Expr, Expr]]:
-    """The same for the first `number` of the column's pivots, by counting them for all rows together (AVX2)."""
-    zero, one = (broadcast(tirx.const(value, "int32"), 16) for value in (0, 1))
-    with f.repeat(1) as origin:
-        for register in registers:
-            store(register, zero, origin, 16)
-        with f.repeat(T.Bind(number)) as at:
-            pivot = T.Bind(broadcast(f.constant(pivots, "f32", column * 32 + at), 16))
-            for part, register in enumerate(registers):
-                value = vector(turned, column * ROWS_IN_VECTOR + part * 16, 16)
-                more = tirx.Select(tirx.LT(pivot, value), one, zero)
-                store(register, tirx.Add(vector(register, origin, 16), more), origin, 16)
-        for part, register in enumerate(registers):
-            yield part, vector(register, origin, 16)

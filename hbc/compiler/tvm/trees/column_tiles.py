@@ -1,0 +1,104 @@
+"""Tiles of columns that trees compare: 16 of float32, or 8 of float64. The numbers of 64 rows of a tile are turned, so that those of a
+column lie together. A tile takes 4 KB, and stays in the first cache while its columns are ranked."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Block, Row
+from hbc.compiler.tvm.nest.transpose import turned
+from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
+from hbc.compiler.tvm.tir.vectors import as_vector, prefetch, store, vector
+from hbc.ir.graph import Node
+from hbc.ir.types import Array
+from hbc.ops.tree_ranks import RankedTrees
+
+CHUNK = 64
+"""Rows that are ranked together: the ranks of a column in bytes fill a cache line."""
+
+
+class ColumnTiles:
+    """The tiles that have some columns of `ranked`, and the code that turns the rows of one.
+
+    count: of tiles. size: the columns of a tile.
+    """
+
+    def __init__(self, f: Block, x: Node, ranked: RankedTrees, columns: Array) -> None:
+        """columns i64: the places in `ranked` of those that are wanted."""
+        self.f, self.x, width = f, x, x.type.columns
+        bits = int(x.type.dtype[1:])
+        self.size = 512 // bits
+        self.side = self.size if f.dialect.wide else 256 // bits
+        """That of the squares that are transposed: what a register holds."""
+        self.features = np.unique(ranked.column_feature[columns]).astype(np.int64)
+        begins = _begins(self.features, width, self.size)
+        self.whole = x in f.arguments and width >= self.size and 0 < self.size * len(begins) <= 2 * len(self.features)
+        """The caller's rows are transposed in squares, with columns that nobody compares too; otherwise number by number."""
+        if self.whole:
+            self.begins = begins
+            self._tile = np.maximum(np.searchsorted(begins, ranked.column_feature, side="right") - 1, 0)
+            self._place = ranked.column_feature - begins[self._tile]
+        else:
+            self.begins = np.arange(0, len(self.features), self.size, dtype=np.int64)
+            self._tile, self._place = np.divmod(np.searchsorted(self.features, ranked.column_feature), self.size)
+        self.count = len(self.begins)
+
+    def ordered(self, columns: Array) -> tuple[Array, Array, Array]:
+        """(some columns, tile after tile; i64[C] their places in their tiles; i64[tiles + 1] the first of each tile)."""
+        columns = columns[np.argsort(self._tile[columns], kind="stable")]
+        return columns, self._place[columns], np.searchsorted(self._tile[columns], np.arange(self.count + 1))
+
+    def memory(self) -> Any:
+        """Room for the numbers of a tile: that of row r in place p stands at p · CHUNK + r."""
+        return T.alloc_buffer((self.size * CHUNK,), DTYPES[self.x.type.dtype])
+
+    def turn(self, numbers: Any, tile: Expr, first: Expr, rows: Expr) -> None:
+        """Emit the numbers of a tile for `rows` rows of the block, from `first` on. Whole squares of rows must be there."""
+        f = self.f
+        start = T.Bind(f.constant(f.own(self.begins, "i64"), "i64", tile))
+        if self.whole:
+            self._prefetch(start, first, rows)
+            for begin in range(0, self.size, self.side):
+                self._transpose(numbers, start, begin, first, rows // self.side)
+            return
+        features = f.own(self.features, "i64")
+        count = T.Bind(tirx.Min(f.size(len(self.features)) - start, tirx.const(self.size, "int64")))
+        with f.repeat(rows) as row, f.repeat(count) as place:
+            feature = T.Bind(f.constant(features, "i64", start + place))
+            T.buffer_store(numbers, f.read(self.x, [feature], Row(first + row)), [place * CHUNK + row])
+
+    def _prefetch(self, start: Expr, first: Expr, rows: Expr) -> None:
+        """Bring the tile's columns of the next chunk near. Only in blocks that are full: behind others come no rows."""
+        f, width = self.f, self.x.type.columns
+        flat = as_vector(f.arguments[self.x])
+        full = tirx.EQ(f.rows, tirx.const(f.block, "int64"))
+        with T.serial(tirx.const(0, "int64"), tirx.Select(full, rows, tirx.const(0, "int64"))) as row:
+            prefetch(flat[(f.base + first + CHUNK + row) * width + start])
+
+    def _transpose(self, numbers: Any, start: Expr, begin: int, first: Expr, squares: Expr) -> None:
+        """numbers[place · CHUNK + row] = x[first + row, start + place] for the places of one register, from `begin` on."""
+        width, side, f = self.x.type.columns, self.side, self.f
+        flat = as_vector(f.arguments[self.x])
+        with T.serial(tirx.const(0, "int64"), squares) as part:
+            outside = (f.base + first + part * side) * width + start + begin
+            with ExitStack() as stack:
+                # Loops of one round: TVM keeps a run of elements whole only if it begins at a loop variable.
+                origin = stack.enter_context(T.serial(outside, outside + 1))
+                inside = stack.enter_context(T.serial(part * side, part * side + 1))
+                rows = [T.Bind(vector(flat, origin + i * width, side)) for i in range(side)]
+                for j, column in enumerate(turned(rows)):
+                    store(numbers, column, inside + (begin + j) * CHUNK, side)
+
+
+def _begins(features: Array, width: int, size: int) -> Array:
+    """i64: the features at which runs of `size` features begin that cover the ascending `features` of a matrix of `width`."""
+    begins: list[int] = []
+    for feature in features.tolist():
+        if not begins or feature >= begins[-1] + size:
+            begins.append(min(feature, width - size))
+    return np.array(begins, np.int64)

@@ -1,0 +1,68 @@
+"""Ranks of columns for many rows: the numbers of 64 rows of a tile of columns are turned, and each column is then searched for all of them.
+
+    for chunk in the block's chunks of 64 rows:
+        for tile in tiles:
+            numbers = the columns of the tile, turned
+            for search in searches:                # register_ranks.py and line_ranks.py; each has the columns that suit it
+                for column of the tile:
+                    ranks[column, chunk] = search(numbers[column])
+
+What is turned stays in the first cache. With AVX2, 10,000 rows of the paper's epsilon (2,000 columns, 500 trees of depth 8) take 0.71
+times as long so (forest; LightGBM: 0.74) as with all columns of a chunk turned before the first is searched. Tiles in the outer loop would
+read thresholds less often, and rows from more pages: the forest took 0.97 times as long, LightGBM 1.05 (Zen 4).
+For few rows, planes.py has other searches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Block
+from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.trees import line_ranks
+from hbc.compiler.tvm.trees.column_tiles import CHUNK, ColumnTiles
+from hbc.compiler.tvm.trees.line_ranks import LineSearch
+from hbc.compiler.tvm.trees.register_ranks import RegisterSearch, kinds
+from hbc.ir.graph import Node
+from hbc.ops.tree_ranks import RankedTrees
+
+
+class TurnedRanks:
+    """Emits the ranks of the columns that one of the searches suits.
+
+    others i64: the columns that it leaves out. rows: it ranks so many rows at a time.
+    """
+
+    def __init__(self, f: Block, x: Node, ranked: RankedTrees) -> None:
+        self.f = f
+        in_registers = kinds(f, ranked, x.type.dtype)
+        left = np.ones(len(ranked.thresholds), bool)
+        for _, _, columns in in_registers:
+            left[columns] = False
+        in_lines = left if line_ranks.suits(f, ranked, x.type.dtype) else np.zeros_like(left)
+        self.others = np.flatnonzero(left & ~in_lines)
+        self.tiles = ColumnTiles(f, x, ranked, np.flatnonzero(~left | in_lines))
+        trees = [RegisterSearch(f, ranked, kind, self.tiles) for kind in in_registers]
+        self.rows = min((tree.rows for tree in trees), default=CHUNK)
+        lines = [LineSearch(f, ranked, np.flatnonzero(in_lines), self.tiles)] if in_lines.any() else []
+        self.searches: list[RegisterSearch | LineSearch] = [*trees, *lines]
+
+    def fill(self, result: Any, rows: Expr) -> Expr:
+        """Rank the first rows of the block, as many as make whole groups. result: the ranks, u8 or u16, column after column. Returns the
+        number of ranked rows."""
+        if not self.searches:
+            return tirx.const(0, "int64")
+        f, numbers = self.f, self.tiles.memory()
+        ranked = T.Bind(rows // self.rows * self.rows)
+        chunks = T.Bind((ranked + (CHUNK - 1)) // CHUNK)
+        with T.serial(tirx.const(0, "int64"), chunks) as chunk, f.repeat(f.size(self.tiles.count)) as tile:
+            first = T.Bind(chunk * CHUNK)
+            count = T.Bind(tirx.Min(ranked - first, tirx.const(CHUNK, "int64")))
+            self.tiles.turn(numbers, tile, first, count)
+            for search in self.searches:
+                search.emit(result, numbers, first, count, tile)
+        return ranked
