@@ -183,7 +183,7 @@ def _first(card: Card, there: Any, many: Any, rows: int) -> Any:
 
 
 def torch_times(model: Packed, card: Card, budget: float, quick: bool) -> dict[str, Any]:
-    """Hummingbird's strategies in PyTorch, with rows that lie on the card."""
+    """Hummingbird's strategies for trees in PyTorch, or a model without trees, with rows that lie on the card."""
     rows = model.rows
     many = np.resize(rows, (min(GEMM_ROWS, card.most_rows), rows.shape[1]))
     there = card.torch.from_numpy(many).to(card.device)
@@ -210,7 +210,8 @@ def torch_times(model: Packed, card: Card, budget: float, quick: bool) -> dict[s
                 break
         return facts | {"times_us": taken}
 
-    return {f"torch {strategy}": _tried(functools.partial(timed, strategy)) for strategy in TORCH}
+    strategies = ("auto",) if set(model.limits) == {"auto"} else TORCH
+    return {f"torch {strategy}": _tried(functools.partial(timed, strategy)) for strategy in strategies}
 
 
 def cpu_times(model: Packed, card: Card, budget: float, quick: bool) -> dict[str, Any]:

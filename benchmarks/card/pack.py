@@ -151,6 +151,13 @@ CASES = {
             "HistGradientBoosting", _small(_sklearn("HistGradientBoostingClassifier", "ensemble", max_iter=10), "f8", True, 2)
         ),
         Case("scaler → logistic regression", _small(_scaled)),
+        Case(
+            "network of 100 × 100",
+            _small(_sklearn("MLPClassifier", "neural_network", hidden_layer_sizes=(100, 100))),
+            timed=True,
+        ),
+        Case("SVC, 2 classes", _small(_sklearn("SVC", "svm"), classes=2), "decision_function", timed=True),
+        Case("5 neighbours of 2,000", _small(_sklearn("KNeighborsClassifier", "neighbors"), "f8"), timed=True),
         *(
             Case(f"xgboost 500 × depth {depth}", _point(library="xgboost", leaves=None, depth=depth), timed=True)
             for depth in (2, 4, 6, 8, 10, 12)
