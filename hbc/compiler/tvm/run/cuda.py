@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hbc.compiler.base import Direct, Executable, OnCard
+from hbc.compiler.base import Direct, OnCard
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.card import Card
 from hbc.compiler.tvm.run.executable import Compiled, Method, TvmExecutable
@@ -51,10 +51,6 @@ class CudaExecutable(TvmExecutable):
             return result
 
         return direct
-
-    def run_together(self, methods: Sequence[str], arrays: Sequence[Array]) -> list[list[Array]]:
-        """The methods one after the other: their sharing was measured on CPUs only."""
-        return Executable.run_together(self, methods, arrays)
 
     def repeated(self, method: str, arrays: Sequence[Array]) -> Callable[[], Sequence[Array]]:
         """`run` itself: the arrays have to be sent each time."""
