@@ -55,6 +55,10 @@ Direct = Callable[..., Array | None]
 """(array, its rows, out=None) -> result, or None; see Executable.direct."""
 
 
+ReadPart = Callable[[int, int], Sequence[Array]]
+"""(first row, end row) → these rows of the arrays of a graph's inputs, for `run_in_parts`."""
+
+
 class Quick(Protocol):
     """A way into a direct function that needs no test of its arguments before: it takes anything, and returns None for what it does not
     take."""
@@ -116,6 +120,9 @@ class Executable(ABC):
     takes_coded_strings: bool = False
     """Whether `run` takes columns of strings as CodedStrings. Otherwise it gets arrays of strings."""
 
+    takes_parts: bool = False
+    """Whether it has `run_in_parts`."""
+
     keeps_code: bool = False
     """Whether its compiled methods are found again in the cache on disk: then it has a `signature`, `keep_in` does something, and its
     backend has a function `recalled`."""
@@ -137,6 +144,17 @@ class Executable(ABC):
         """The values of several methods, for each what `run` gives, to the bit. What they share may be computed once. By default one method
         is run after the other."""
         return [self.run(method, arrays) for method in methods]
+
+    def run_in_parts(self, methods: Sequence[str], rows: int, part: ReadPart, most: int) -> list[list[Array]]:
+        """The values of several methods for so many rows, as `run_together` gives them. part: reads and encodes some rows, up to `most` at
+        once. Several threads may call it, and it may be asked for rows again. What it raises comes through. Only for backends that
+        compute parts while it encodes others (`takes_parts`)."""
+        raise NotImplementedError
+
+    def rows_of_part(self, methods: Sequence[str]) -> int:
+        """The most rows of a part, if `run_in_parts` is the better way for these methods and more rows than that. Otherwise 0, as by
+        default."""
+        return 0
 
     def run_rows(self, method: str, arrays: Sequence[Array]) -> Sequence[Array | Rows]:
         """The values of one method as `run` gives them, but a value that is mostly zeros may be Rows. By default what `run` returns."""

@@ -36,6 +36,15 @@ class CodedStrings:
         """x[:, columns]"""
         return CodedStrings(tuple(self.codes[i] for i in columns), tuple(self.values[i] for i in columns))
 
+    def with_few_values(self) -> CodedStrings:
+        """The same strings. Of a column with more values than rows, only those that come in some row are left."""
+        columns = list(zip(self.codes, self.values, strict=True))
+        for i, (codes, values) in enumerate(columns):
+            if len(values) > len(codes):
+                used, places = np.unique(codes, return_inverse=True)
+                columns[i] = places, values[used]
+        return CodedStrings(*map(tuple, zip(*columns, strict=True))) if columns else self
+
     def looked_up(self, table: Array, column: int = 0) -> Array:
         """For each row: table[k], where values[column][k] is the row's string."""
         return np.asarray(table[self.codes[column]])

@@ -12,13 +12,14 @@ from numpy import ndarray
 from hbc.compiler.base import Direct, Quick, no_quick_way, quick_of
 from hbc.errors import InvalidInputError
 from hbc.ir.coded_strings import dense
+from hbc.ir.later import part_of, read
 from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import cached_property, record
 from hbc.runtime import sparse
 from hbc.runtime.frame_output import make_frame
-from hbc.runtime.host import Labels
+from hbc.runtime.host import ROWS_OF_PART, Labels
 from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.frames import read_frame
 from hbc.runtime.input.intake import Intake, as_given
@@ -69,6 +70,17 @@ class Shared:
     def mixes_rows(self) -> bool:
         """Whether a row's result depends on other rows of the call, so that a large input cannot be cut into blocks."""
         return any(variant.source.mixes_rows for variant in self.variants.values())
+
+    @cached_property
+    def on_gpu(self) -> bool:
+        """Whether the model computes on a GPU, perhaps while the host reads and encodes other rows."""
+        return any(variant.device.startswith("cuda") for variant in self.variants.values())
+
+    @cached_property
+    def later(self) -> int:
+        """The `later` of an Intake: for a GPU, columns of strings of many rows are read in parts."""
+        columns = self.spec.ndim == 2 and not self.spec.items and self.intake.texts
+        return ROWS_OF_PART if columns and self.on_gpu else 0
 
 
 class ArrayCall:
@@ -156,8 +168,14 @@ class ArrayCall:
         return not self.shared.mixes_rows and sparse.is_large(X)
 
     def _read(self, X: Any) -> Any:
-        kinds, arrays = self.shared.intake(X)
-        return self.answer(self.shared.variants[kinds], arrays)
+        shared = self.shared
+        try:
+            kinds, arrays = shared.intake(X, shared.later)
+        except InvalidInputError:
+            if not shared.later:
+                raise
+            kinds, arrays = shared.intake(X)  # its error is about the first of several bad values
+        return self.answer(shared.variants[kinds], arrays)
 
     def answer(self, variant: Variant, arrays: Sequence[Array]) -> Any:
         """The result for the inputs of a variant's graph. Raises InvalidInputError for values that the source rejects."""
@@ -191,6 +209,11 @@ class ArrayCall:
 
     def slow(self, variant: Variant, arrays: Sequence[Array]) -> Any:
         """The result by `run`, after a test of the values. Raises InvalidInputError for values that the source rejects."""
+        if self.shared.on_gpu:
+            found = in_parts([self], variant, arrays)
+            if found is not None:
+                return self._owned(found[0], arrays)
+            arrays = [read(array) for array in arrays]
         ready, arrays = self._tested(variant, arrays)
         self._remember(
             variant
@@ -372,10 +395,36 @@ def answers(calls: Sequence[ArrayCall], variant: Variant, arrays: Sequence[Array
     source rejects."""
     if len(calls) == 1 or len(arrays[0]) < LEAST_TOGETHER:
         return [call.answer(variant, arrays) for call in calls]
+    found = in_parts(calls, variant, arrays) if calls[0].shared.on_gpu else None
+    if found is not None:
+        return [call._owned(values, arrays) for call, values in zip(calls, found, strict=True)]
     for call in {variant.ready.gate_of(call.method): call for call in calls}.values():  # each test of values once
         ready, taken = call._tested(variant, arrays)
     found = ready.executable.run_together([call.method for call in calls], taken)
     return [call._owned(values, taken) for call, values in zip(calls, found, strict=True)]
+
+
+def in_parts(calls: Sequence[ArrayCall], variant: Variant, arrays: Sequence[Array]) -> list[list[Array]] | None:
+    """The values of several methods, where the device computes parts of the rows while the host reads, tests and encodes the next ones.
+    None where it does not, and where a value is rejected: its error names a row of the whole input, so all rows have to be tested."""
+    ready, rows, methods = variant.ready, len(arrays[0]), [call.method for call in calls]
+    most = ready.executable.rows_of_part(methods)
+    if not 0 < most < rows or variant.source.mixes_rows:
+        return None
+    gates = list(dict.fromkeys(map(ready.gate_of, methods)))
+    if any(guard.whole for gate in gates for guard in gate.guards):
+        return None
+
+    def part(start: int, end: int) -> list[Array]:
+        found = [part_of(array, start, end) for array in arrays]
+        for gate in gates:
+            gate(found)
+        return found
+
+    try:
+        return ready.executable.run_in_parts(methods, rows, part, most)
+    except InvalidInputError:
+        return None
 
 
 def call_of(method: str, shared: Shared) -> ArrayCall:

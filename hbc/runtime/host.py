@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 
 from hbc.cache.shelf import Shelf
-from hbc.compiler.base import Direct, Executable, OnCard
+from hbc.compiler.base import Direct, Executable, OnCard, ReadPart
 from hbc.ir.coded_strings import dense
-from hbc.ir.graph import Graph
+from hbc.ir.graph import Graph, gives_rows, topological
 from hbc.ir.rows import Rows
-from hbc.ir.types import Array
-from hbc.lazy import record
+from hbc.ir.types import NUMPY_DTYPES, Array
+from hbc.lazy import cached_property, record
 
 ROWS_AT_ONCE = 4096
 """If the host makes Rows from text: the number of rows with their terms in memory at a time."""
+ROWS_OF_PART = 1 << 16
+"""The most rows that are encoded at once while a GPU computes those before them. Five columns of strings take 6 ms as `str` of pandas, and
+16 as Python objects (a core of an EPYC). When all parts are encoded, a call waits for the last one only. A quarter of them fills a GPU."""
 DENSE_BYTES = 1 << 25
 """The size of the widest array that is made of Rows for the device: 32 MiB."""
 
@@ -86,6 +89,50 @@ class HostedExecutable(Executable):
         """See hbc.compiler.base.Executable. The part before the device is computed once."""
         found = self._rows(methods, arrays)
         return [[value.dense() if isinstance(value, Rows) else value for value in values] for values in found]
+
+    def rows_of_part(self, methods: Sequence[str]) -> int:
+        """See hbc.compiler.base.Executable. 0 if there is nothing to encode, if a method is computed by the host alone, or if the host
+        needs the input again for its result."""
+        before = self.before
+        if before is None or self.device is None or not self.device.takes_parts or before.mixes_rows:
+            return 0
+        return self._most_of_part if all(method in self.methods and method not in self._need_input for method in methods) else 0
+
+    @cached_property
+    def _need_input(self) -> frozenset[str]:
+        """The methods whose part after the device reads the input."""
+        found = set()
+        for method, graph in self.after.items():
+            own = graph.inputs[len(graph.inputs) - len(self.before.inputs if self.before else ()) :]
+            if not set(own).isdisjoint(topological(graph.outputs[method])):
+                found.add(method)
+        return frozenset(found)
+
+    @cached_property
+    def _most_of_part(self) -> int:
+        values = [] if self.before is None else [node for group in self.before.outputs.values() for node in group]
+        widest = max([1, *(node.type.width * NUMPY_DTYPES[node.type.dtype].itemsize for node in values if gives_rows(node))])
+        return max(min(ROWS_AT_ONCE if self.in_blocks else ROWS_OF_PART, DENSE_BYTES // widest), 1)
+
+    def run_in_parts(self, methods: Sequence[str], rows: int, part: ReadPart, most: int) -> list[list[Array]]:
+        """See hbc.compiler.base.Executable. The host encodes a part, and hands it to the device."""
+        before, device = self.before, self.device
+        assert before is not None  # otherwise `rows_of_part` is 0
+        assert device is not None
+
+        def encoded(start: int, end: int) -> list[Array]:
+            (values,) = before.evaluate_rows(*part(start, end)).values()
+            (found,) = _dense_blocks(values)
+            return found
+
+        found = []
+        for method, values in zip(methods, device.run_in_parts(methods, rows, encoded, most), strict=True):
+            after = self.after.get(method)
+            if after is not None:
+                unread = [np.empty(0)] * len(before.inputs)
+                values = after.evaluate(*values, *unread)[method]
+            found.append(values)
+        return found
 
     def run_rows(self, method: str, arrays: Sequence[Array]) -> list[Array | Rows]:
         """The values of one method, as `run` gives them, but values that are mostly zeros stay Rows."""

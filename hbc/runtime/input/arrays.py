@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from hbc.errors import InvalidInputError
+from hbc.ir.coded_strings import CodedStrings
+from hbc.ir.later import Later
 from hbc.ir.signature import Kinds
 from hbc.ir.types import Array
 from hbc.runtime.input.coded import WORTH_CODES, encoded
@@ -23,9 +25,9 @@ class ArrayReader:
         self.known = known
         self.spec = known.spec
 
-    def from_array(self, array: Array, X: Any) -> tuple[Kinds, list[Array]]:
+    def from_array(self, array: Array, X: Any, later: int = 0) -> tuple[Kinds, list[Array]]:
         """(the variant for an array, the inputs of its graph). X is the caller's input, from
-        which the array was made; None for a column of a frame. Raises InvalidInputError."""
+        which the array was made; None for a column of a frame. later: as for Intake. Raises InvalidInputError."""
         known = self.known
         facts, rows = self.spec.arrays, isinstance(X, (list, tuple))
         if rows and not (facts.lists and (facts.tuples or isinstance(X, list))):
@@ -66,7 +68,11 @@ class ArrayReader:
         matrix = array.reshape(-1, 1) if self.spec.ndim == 1 else array
         if known.numbers and array.dtype.kind != "O":
             reject_strings(known.where(known.numbers[0]), matrix[0, known.numbers[0]] if len(matrix) else "")
-        texts = known.coded_strings(lambda i: encoded(matrix[:, i])) if array.ndim == 2 and len(matrix) >= WORTH_CODES else None
+        texts: CodedStrings | Later | None = None
+        if known.texts and array.ndim == 2 and 0 < later < len(matrix):
+            texts = known.strings_later(len(matrix), lambda rows, i: encoded(matrix[rows, i]), lambda rows, i: matrix[rows, i])
+        elif array.ndim == 2 and len(matrix) >= WORTH_CODES:
+            texts = known.coded_strings(lambda i: encoded(matrix[:, i]))
         for i in known.texts if texts is None else ():
             columns[i] = known.strings(i, matrix[:, i])
         for i in known.numbers:

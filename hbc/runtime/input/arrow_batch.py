@@ -36,6 +36,7 @@ class ArrowBatch(ArrowFrame):
 
     pandas = True
     library = "pandas"
+    in_parts = False
     plain = False  # a column is looked at by its own dtype: see `own_dtype`
 
     def __init__(

@@ -27,6 +27,7 @@ class ArrowFrame(FrameView):
     """A pyarrow.Table, read without narwhals. A column takes 1 µs, and 20 µs through narwhals."""
 
     library = "pyarrow"
+    in_parts = True
 
     @cached_property
     def names(self) -> list[Any]:

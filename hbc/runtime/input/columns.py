@@ -9,6 +9,7 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.ir.coded_strings import CodedStrings
+from hbc.ir.later import Later
 from hbc.ir.signature import InputSpec, Kinds, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import cached_property
@@ -179,6 +180,24 @@ class KnownColumns:
                 return None
         return CodedStrings(tuple(codes), tuple(values)) if codes else None
 
+    def strings_later(
+        self, rows: int, coded: Callable[[slice, int], tuple[Array, Array] | None], plain: Callable[[slice, int], Array]
+    ) -> Later:
+        """The columns of strings, of which rows are read when they are asked for. coded, plain: some rows of a column, as codes and as it
+        is."""
+
+        def read(first: int, end: int) -> CodedStrings | Array:
+            part = slice(first, end)
+            found = self.coded_strings(lambda i: coded(part, i))
+            if found is not None:
+                return found
+            y = np.empty((end - first, len(self.texts)), object)
+            for place, i in enumerate(self.texts):
+                y[:, place] = self.strings(i, plain(part, i))
+            return y
+
+        return Later((rows, len(self.texts)), CodedStrings.dtype, read)
+
     def kind(self, dtype: np.dtype[Any]) -> DType:
         """The dtype of the variant for an array of this dtype."""
         narrow = self.spec.arrays.narrow_as_f32 and dtype.kind in "biu" and dtype.itemsize <= 2
@@ -189,8 +208,11 @@ class KnownColumns:
         frames = self.spec.frames
         return frames.integers_as_f64 and not frames.integers_exact and dtype.kind in "iub"
 
-    def assembled(self, kinds: Kinds, columns: Mapping[int, Array], rows: int, texts: CodedStrings | None = None) -> list[Any]:
-        """The inputs of the graph for these dtypes, made from columns. `texts`: the columns of strings, if they come as codes."""
+    def assembled(
+        self, kinds: Kinds, columns: Mapping[int, Array], rows: int, texts: CodedStrings | Later | None = None
+    ) -> list[Any]:
+        """The inputs of the graph for these dtypes, made from columns. `texts`: the columns of strings, if they come as codes, or
+        later; then the numbers come later too."""
         arrays: list[Any] = []
         for dtype, _, group in self.layouts[kinds]:
             if texts is not None and dtype.kind == "O":
@@ -206,11 +228,8 @@ class KnownColumns:
                 with np.errstate(all="ignore"):  # all at once: 50 columns, 20 of another dtype, take 20 instead of 31 µs
                     arrays.append(np.concatenate(given, dtype=dtype, casting="unsafe")[None])
                 continue
-            values = [column if column.dtype == dtype else converted(column, dtype) for column in given]
-            block = np.empty((rows, len(group)), dtype)
-            for j, column in enumerate(values):
-                block[:, j] = column
-            arrays.append(block)
+            read = _gathered(given, dtype)
+            arrays.append(Later((rows, len(group)), dtype, read) if isinstance(texts, Later) else read(0, rows))
         return arrays
 
     def fitted_on(self) -> str:
@@ -242,6 +261,19 @@ def count_of_columns(n: int) -> str:
 def listed(names: Sequence[Any]) -> str:
     """At most five names, and how many there are, for messages."""
     return ", ".join(map(str, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
+
+
+def _gathered(columns: Sequence[Array], dtype: np.dtype[Any]) -> Callable[[int, int], Array]:
+    """(first, end) → these rows of a matrix of these columns, which raises InvalidInputError for integers that `dtype` does not hold."""
+
+    def read(first: int, end: int) -> Array:
+        block = np.empty((end - first, len(columns)), dtype)
+        for j, column in enumerate(columns):
+            values = column[first:end]
+            block[:, j] = values if values.dtype == dtype else converted(values, dtype)
+        return block
+
+    return read
 
 
 def _is_large(item: Any) -> bool:

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hbc.errors import InvalidInputError
+from hbc.ir.coded_strings import CodedStrings
+from hbc.ir.later import Later
 from hbc.ir.signature import Kinds
 from hbc.ir.types import Array
 from hbc.runtime.input.arrays import ArrayReader
@@ -40,8 +42,8 @@ class FrameReader:
         """Whether a frame of one row may be read as a whole."""
         self._layouts: dict[Kinds, list[tuple[np.dtype[Any], list[int]]]] = {}
 
-    def from_frame(self, frame: FrameView) -> tuple[Kinds, list[Array]]:
-        """(the variant for a frame, the inputs of its graph). Raises InvalidInputError."""
+    def from_frame(self, frame: FrameView, later: int = 0) -> tuple[Kinds, list[Array]]:
+        """(the variant for a frame, the inputs of its graph). later: as for Intake. Raises InvalidInputError."""
         known, numbers = self.known, self.known.numbers
         if self.spec.ndim == 1:
             if frame.width != 1:
@@ -109,7 +111,11 @@ class FrameReader:
                 known.require_as_float(i, np.dtype(object))  # a column of nulls
         columns: dict[int, Array] = {}
         dates: dict[int, Array] = {}
-        texts = known.coded_strings(lambda i: self._coded(frame, i, positions[i]))
+        texts: CodedStrings | Later | None
+        if 0 < later < frame.rows and self._can_wait(frame, positions, later):
+            texts = self._texts_later(frame, positions)
+        else:
+            texts = known.coded_strings(lambda i: self._coded(frame, i, positions[i]))
         for i in known.texts if texts is None else ():
             columns[i] = known.strings(i, self._column(frame, i, positions[i]))
         for i in numbers:
@@ -161,8 +167,9 @@ class FrameReader:
                     advice="The source library makes float64 of a frame with categories, where it keeps float32: X.astype(float).",
                 )
         arrays = known.assembled(kinds, columns, frame.rows, texts)
+        tested = [columns[i] for i in numbers] if isinstance(texts, Later) else arrays
         if known.at_once and any(
-            isinstance(each, np.ndarray) and each.dtype.kind in "fi" and beyond_exact(each) for each in arrays
+            isinstance(each, np.ndarray) and each.dtype.kind in "fiu" and beyond_exact(each) for each in tested
         ):
             self._require_one_rounding(frame, positions, given)
         return kinds, arrays
@@ -310,6 +317,31 @@ class FrameReader:
             alike = all(j in dates and dates[j].dtype == values.dtype for group in groups for j in group)
             if stays or not groups or not alike:
                 reject_dtype(values.dtype, self.known.where(i))
+
+    def _can_wait(self, frame: FrameView, positions: Sequence[int], most: int) -> bool:
+        """Whether the columns may be read up to `most` rows at a time. Columns of digits are read by all that they hold. Of categories,
+        each part would need all: these are pandas' own, strings, and few."""
+
+        def waits(position: int) -> bool:
+            held = frame.categorical(position)
+            if held is None:
+                return not frame.rejected_by(CATEGORIES, position)
+            known = held.categories
+            return 4 * len(known) <= most and all(isinstance(value, str) for value in known.tolist())
+
+        texts = self.known.texts
+        return (
+            frame.in_parts and bool(texts) and self.known.digits.isdisjoint(texts) and all(waits(positions[i]) for i in texts)
+        )
+
+    def _texts_later(self, frame: FrameView, positions: Sequence[int]) -> Later:
+        def coded(rows: slice, i: int) -> tuple[Array, Array] | None:
+            return self._coded(frame.part(rows), i, positions[i])
+
+        def plain(rows: slice, i: int) -> Array:
+            return self._column(frame.part(rows), i, positions[i])
+
+        return self.known.strings_later(frame.rows, coded, plain)
 
     def _coded(self, frame: FrameView, column: int, position: int) -> tuple[Array, Array] | None:
         found = frame.coded(position)

@@ -38,6 +38,8 @@ class FrameView:
     """The name of the frame's library, for messages."""
     levels = 1
     """How many levels the names of its columns have."""
+    in_parts = False
+    """Whether a column of a `part` holds what these rows of the column hold."""
     doubtful: Sequence[int] = ()
     """The columns that were read and are categories of integers, of which one is missing. pandas makes an array of them alone in which the
     missing one is another integer."""
@@ -64,6 +66,10 @@ class FrameView:
 
     def has_header(self, header: Any) -> bool:
         return bool(self.names == header)
+
+    def part(self, rows: slice) -> FrameView:
+        """Some rows of the frame."""
+        return type(self)(self._frame[rows])
 
     def string_names(self) -> tuple[str, ...] | None:
         """The names if all are strings, None if none is. Raises InvalidInputError for names of both kinds, as scikit-learn does."""

@@ -29,7 +29,9 @@ from hbc.runtime.sparse import is_sparse
 
 class Intake:
     """The reader of a model's input. A call takes the caller's input, and returns (the variant for it, the inputs of that variant's graph).
-    Raises InvalidInputError."""
+    Raises InvalidInputError.
+
+    later: if it is not 0, inputs of more rows than this may be Later, whose rows are read when they are asked for."""
 
     def __init__(self, spec: InputSpec, variants: Sequence[Kinds]) -> None:
         self.spec = spec
@@ -48,7 +50,7 @@ class Intake:
         table = as_record_frame(X) if self.columns.categorical else as_frame(X)
         return without_sparse_columns(table, self.spec, self.positions)
 
-    def __call__(self, X: Any) -> tuple[Kinds, list[Array]]:
+    def __call__(self, X: Any, later: int = 0) -> tuple[Kinds, list[Array]]:
         if self.spec.items:
             items = read_items(X, self.spec.items)
             return self._first, [strings(items, "X") if self.spec.items == "documents" else items]
@@ -57,7 +59,9 @@ class Intake:
             if entries.format not in ("csr", "csc"):
                 return self._arrays.from_array(X, None)  # CatBoost makes float64 of these
         value = open_input(X, mixed=bool(self.texts), vector=self.spec.ndim == 1)
-        return self._frames.from_frame(value) if isinstance(value, FrameView) else self._arrays.from_array(value, X)
+        if isinstance(value, FrameView):
+            return self._frames.from_frame(value, later)
+        return self._arrays.from_array(value, X, later)
 
 
 def prepare(X: Any, spec: InputSpec, variants: Sequence[Kinds]) -> tuple[Kinds, list[Array]]:

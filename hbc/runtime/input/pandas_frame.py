@@ -23,6 +23,7 @@ class PandasFrame(FrameView):
     columns takes longer to read than to score."""
 
     pandas = True
+    in_parts = True
     library = "pandas"
 
     def __init__(self, frame: Any) -> None:
@@ -55,6 +56,9 @@ class PandasFrame(FrameView):
             all(isinstance(held, np.ndarray) for held in self._blocks)
             and len({held.dtype == bool for held in self._blocks}) < 2
         )
+
+    def part(self, rows: slice) -> PandasFrame:
+        return PandasFrame(self._frame.iloc[rows])
 
     @property
     def header(self) -> Any:

@@ -22,6 +22,7 @@ class PolarsFrame(FrameView):
     row. One row of 50 columns takes 0.03 ms this way, and 0.6 ms column by column."""
 
     library = "polars"
+    in_parts = True
 
     @cached_property
     def _dtypes(self) -> list[Any]:

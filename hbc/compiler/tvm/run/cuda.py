@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hbc.compiler.base import Direct, OnCard
+from hbc.compiler.base import Direct, OnCard, ReadPart
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.card import Card
-from hbc.compiler.tvm.run.executable import Compiled, Method, TvmExecutable
+from hbc.compiler.tvm.run.executable import AND, Compiled, Method, TvmExecutable
 from hbc.compiler.tvm.run.lanes import Kind, Lane, Lanes
 from hbc.compiler.tvm.run.resident import OnThisCard
 from hbc.compiler.tvm.run.targets import machine
@@ -32,6 +32,7 @@ class CudaExecutable(TvmExecutable):
     """A compiled graph for an NVIDIA GPU. Its code is not kept in the cache."""
 
     keeps_code = False
+    takes_parts = True
 
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
         """See hbc.compiler.base.Executable. The host tests the sum, before it sends anything."""
@@ -52,6 +53,20 @@ class CudaExecutable(TvmExecutable):
 
         return direct
 
+    def run_in_parts(self, methods: Sequence[str], rows: int, part: ReadPart, most: int) -> list[list[Array]]:
+        """See hbc.compiler.base.Executable. A part is read while those before it are copied and computed."""
+        name = AND.join(methods)
+        ready = self._ready.get(name) or self._prepare(name)
+        outputs = [np.empty((rows, *shape), dtype) for shape, dtype in ready.results]
+
+        def inputs(start: int, end: int) -> list[Array]:
+            given = part(start, end)
+            return [given[place] for place in ready.places]
+
+        if rows and ready.filled:
+            run_free(self._on_gpu, self._on_gpu, (ready, inputs, [outputs[i] for i in ready.filled], rows, most))
+        return self._by_method(methods, outputs)
+
     def repeated(self, method: str, arrays: Sequence[Array]) -> Callable[[], Sequence[Array]]:
         """`run` itself: the arrays have to be sent each time."""
         return lambda: self.run(method, arrays)
@@ -65,38 +80,48 @@ class CudaExecutable(TvmExecutable):
         return self._on_card[method]
 
     def _call(self, ready: Method, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
-        run_free(self._on_gpu, self._on_gpu, (ready, inputs, outputs, n))
+        def part(start: int, end: int) -> Sequence[Array]:
+            return inputs if end - start == n else [array[start:end] for array in inputs]
 
-    def _on_gpu(self, ready: Method, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
-        """Compute all rows, in pieces if they are many. Where the card has no memory for a piece, with smaller ones from the beginning."""
+        run_free(self._on_gpu, self._on_gpu, (ready, part, outputs, n, n))
+
+    def _on_gpu(self, ready: Method, part: ReadPart, outputs: Sequence[Array], n: int, most: int) -> None:
+        """Compute all rows, in pieces of at most `most` rows. Where the card has no memory for a piece, with smaller ones from the
+        beginning."""
         lanes = self._lanes[id(ready)]
         while True:
             try:
-                return self._in_pieces(ready, lanes, inputs, outputs, n)
+                return self._in_pieces(ready, lanes, part, outputs, n, min(lanes.most, most))
             except DeviceMemoryError:
                 if not lanes.smaller():
                     raise
             # Here the error is gone, and with it the lanes that its traceback held.
 
-    def _in_pieces(self, ready: Method, lanes: Lanes, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
-        if n <= lanes.most:  # the usual call
+    def _in_pieces(self, ready: Method, lanes: Lanes, part: ReadPart, outputs: Sequence[Array], n: int, step: int) -> None:
+        if n <= step:  # the usual call
+            inputs = part(0, n)
             lane = lanes.take(n)
             lane.begin(ready.code, ready.tables, inputs, outputs)
             lane.finish()
             return lanes.give_back(lane)
-        pieces = iter(list(pairwise([*range(0, n, lanes.most), n])))  # a list's iterator: threads may share it
-        threads = min(COPIERS, self.threads, -(-n // lanes.most) // 2)
+        pieces = iter(list(pairwise([*range(0, n, step), n])))  # a list's iterator: threads may share it
+        threads = min(COPIERS, self.threads, -(-n // step) // 2)
 
         def work_off() -> None:
             running: Lane | None = None
             try:
                 for start, end in pieces:
+                    inputs = part(start, end)
                     lane = lanes.take(end - start)
-                    lane.begin(ready.code, ready.tables, [a[start:end] for a in inputs], [a[start:end] for a in outputs])
+                    lane.begin(ready.code, ready.tables, inputs, [a[start:end] for a in outputs])
                     running, done = lane, running
                     if done is not None:
                         done.finish()
                         lanes.give_back(done)
+            except BaseException:
+                for _ in pieces:  # nobody needs them now
+                    pass
+                raise
             finally:
                 if running is not None:  # also after an error: its copies run
                     running.finish()

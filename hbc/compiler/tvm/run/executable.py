@@ -136,11 +136,15 @@ class TvmExecutable(Executable):
         if len(methods) == 1 or whole in self._apart:
             return super().run_together(methods, arrays)
         try:
-            values = iter(self.run(whole, arrays))
+            return self._by_method(methods, self.run(whole, arrays))
         except BackendUnavailableError:
             self._apart.add(whole)
             return super().run_together(methods, arrays)
-        return [[next(values) for _ in self.signature.outputs[method]] for method in methods]
+
+    def _by_method(self, methods: Sequence[str], values: Sequence[Array]) -> list[list[Array]]:
+        """The values of the function of several methods, for each method its own."""
+        following = iter(values)
+        return [[next(following) for _ in self.signature.outputs[method]] for method in methods]
 
     def _call(self, ready: Method, inputs: Sequence[Array], outputs: Sequence[Array], n: int) -> None:
         last = UNBOUNDED if ready.interface.tests else ()
