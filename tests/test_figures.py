@@ -14,7 +14,7 @@ from hbc.cli.serve import serve
 from hbc.compiler.tvm.nest import schedule
 from hbc.compiler.tvm.plan import plan
 from hbc.compiler.tvm.trees import walk
-from hbc.compiler.tvm.trees.gpu import tiles
+from hbc.compiler.tvm.trees.gpu import forks, memory, tiles
 from hbc.ir import archive
 from hbc.scoring import run
 from hbc.serve import engine, keeper
@@ -53,6 +53,8 @@ FACTS: dict[tuple[str, str], float | str] = {
     ("backends.md", "5 %"): 100 * race.NOISE,
     ("cold-start.md", "1 GiB"): store.LIMIT / 2**30,
     ("cold-start.md", "1 MiB"): store.MAPPED / 2**20,
+    ("gpu.md", "16 bytes"): 4 * forks.WORDS,
+    ("gpu.md", "32 bytes"): memory.SECTOR,
     ("gpu.md", "24 KB"): tiles.TILE_BYTES / 2**10,
     ("gpu.md", "32 KB"): tiles.MOST_TILE_BYTES / 2**10,
     ("gpu.md", "96 KB"): schedule.MOST_SHARED / 2**10,

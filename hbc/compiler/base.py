@@ -324,7 +324,7 @@ BACKENDS: dict[str, Backend] = {
         "tvm",
         dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header")),
         (".so", ".o", ".a"),
-        ("walk", "patches", "scan", "links", "far_links", "levels", "wide_links", "select"),
+        ("walk", "patches", "scan", "far_links", "levels", "links", "wide_links", "select"),
         "hbc.compiler.tvm.run.executable",
     ),
     "torch": Backend("hbc.compiler.torch.eager", ("torch",), "torch", {".pt2": ()}, (".pt2",), ("scan", "walk")),

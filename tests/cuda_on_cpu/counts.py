@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +23,10 @@ from xgboost import XGBRegressor
 
 import hbc
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, H200, cycles
-from hbc.compiler.tvm.trees.gpu.far_links import CLOCKS_OF_SECTOR, L1, LINE, SECTOR, FarLinks
+from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
+from hbc.compiler.tvm.trees.gpu.forks import EXITS, LEVELS, WORDS
 from hbc.compiler.tvm.trees.gpu.levels import READS_OF_TOP, top_levels
-from hbc.compiler.tvm.trees.gpu.links import nodes_of
+from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, L1, LINE, SECTOR, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.tiles import TiledTrees
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -98,22 +98,23 @@ def nvdisasm() -> str:
 def wavefronts(places: Array, size: int) -> float:
     """The mean wavefronts of a warp's read of shared memory.
 
-    places [N]: of each row, in elements of `size` bytes. A warp has 32 rows that follow each other. It reads 8 bytes in two halves.
+    places [N]: of each row, in elements of `size` bytes; -1 if it reads nothing. A warp has 32 consecutive rows. It reads 8 bytes
+    in two halves, and 16 in four quarters.
     """
-    lanes = 32 if size < 8 else 16
+    wide = max(size // 4, 1)  # words of an element: so many banks
+    lanes = 32 // wide
     words = (places * size // 4).reshape(-1, lanes, *places.shape[1:])
     words = np.sort(np.moveaxis(words, 1, -1).reshape(-1, lanes), axis=1)
-    different = np.concatenate([np.ones((len(words), 1), bool), np.diff(words, axis=1) != 0], axis=1)
-    bank = words // (size // 4 or 1) % (32 // (size // 4 or 1)) if size == 8 else words % 32
+    different = np.concatenate([np.ones((len(words), 1), bool), np.diff(words, axis=1) != 0], axis=1) & (words >= 0)
     per_bank = np.zeros((len(words), 32), int)
-    np.add.at(per_bank, (np.arange(len(words))[:, None], bank), different)
-    return float(per_bank.max(axis=1).mean()) * (32 // lanes)
+    np.add.at(per_bank, (np.arange(len(words))[:, None], words // wide % lanes), different)
+    return float(per_bank.max(axis=1).mean()) * wide
 
 
 def units(places: Array, size: int, unit: int) -> float:
     """The mean number of different pieces of `unit` bytes of the card's memory that a warp's read takes. places, size: see `wavefronts`."""
     pieces = np.sort((places * size // unit).reshape(-1, 32), axis=1)
-    return float(np.mean(1 + (np.diff(pieces, axis=1) != 0).sum(axis=1)))
+    return float(np.mean((pieces[:, 0] >= 0) + (np.diff(pieces, axis=1) != 0).sum(axis=1)))
 
 
 class Walked(NamedTuple):
@@ -123,18 +124,58 @@ class Walked(NamedTuple):
     leaf: float
 
 
-def walked(
-    op: TreeEnsemble, x: Array, form: type[TiledTrees], first: int, cost: Callable[[Array, int], float] = wavefronts
-) -> Walked:
-    """The cost of a warp's reads in a tree from step `first` on, averaged over some trees."""
+def walked(op: TreeEnsemble, x: Array, form: type[TiledTrees], first: int) -> Walked:
+    """The wavefronts of a warp's reads in a tree from step `first` on, averaged over some trees."""
     nodes, leaves = [], []
     by_level = form.name == "levels"
-    for tree in range(0, op.n_trees, max(op.n_trees // 25, 1)):
+    for tree in some_trees(op):
         places, final = (_by_level if by_level else _by_link)(op, x, tree)
-        size = 2 if by_level else form.bits // 2
-        nodes.append(sum(cost(place, size) for place in places[first:]))
-        leaves.append(cost(final, op.values.itemsize))
+        nodes.append(sum(wavefronts(place, 2 if by_level else 4) for place in places[first:]))
+        leaves.append(wavefronts(final, op.values.itemsize))
     return Walked(float(np.mean(nodes)), float(np.mean(leaves)))
+
+
+def some_trees(op: TreeEnsemble) -> range:
+    """25 trees or more, as far as there are so many."""
+    return range(0, op.n_trees, max(op.n_trees // 25, 1))
+
+
+class Forks(NamedTuple):
+    """What a warp reads of a tree of forks. turns: of its loop. lines: of L1. sectors: of L2, if nothing stays in L1. first_sectors: the
+    same if L1 keeps a tree as long as all rows walk it, which are those of a block."""
+
+    turns: float
+    lines: Walked
+    sectors: Walked
+    first_sectors: float
+
+
+def walked_forks(op: TreeEnsemble, x: Array) -> Forks:
+    """What a warp reads of a tree of forks, averaged over some trees."""
+    found = []
+    for tree in some_trees(op):
+        forks, leaf = _by_fork(op, x, tree)
+        turns = (forks >= 0).sum(axis=0).reshape(-1, 4 * 32).max(axis=1).mean()  # a warp has four rows in each lane
+        pieces = [
+            [sum(units(at, 4 * WORDS, unit) for at in forks), units(leaf, op.values.itemsize, unit)] for unit in (LINE, SECTOR)
+        ]
+        once = len(np.unique(forks[forks >= 0] * 4 * WORDS // SECTOR)) + len(np.unique(leaf * op.values.itemsize // SECTOR))
+        found.append([turns, *pieces[0], *pieces[1], once / (len(x) / 32)])
+    turns, *pieces, once = np.mean(found, axis=0)
+    return Forks(turns, Walked(*pieces[:2]), Walked(*pieces[2:]), once)
+
+
+def first_forks(op: TreeEnsemble, x: Array, levels: int) -> list[float]:
+    """What a warp reads of the forks of the first levels of a tree, averaged over some trees: lines of L1, sectors of L2, and wavefronts if
+    they lay in shared memory; and the sectors for a warp if the warps of a block copied them."""
+    read = [_by_fork(op, x, tree)[0][: levels // LEVELS] for tree in some_trees(op)]
+    costs: list[Callable[[Array], float]] = [
+        lambda at: units(at, 4 * WORDS, LINE),
+        lambda at: units(at, 4 * WORDS, SECTOR),
+        lambda at: wavefronts(at, 4 * WORDS),
+    ]
+    copied = splits_by_depth(op)[:, :levels:LEVELS].sum(axis=1).mean() * 4 * WORDS / SECTOR / (len(x) / 32)
+    return [*(float(np.mean([sum(map(cost, forks)) for forks in read])) for cost in costs), float(copied)]
 
 
 def _step(op: TreeEnsemble, x: Array, at: Array) -> tuple[Array, Array]:
@@ -179,6 +220,30 @@ def _by_link(op: TreeEnsemble, x: Array, tree: int) -> tuple[list[Array], Array]
     return places, places_of[at]
 
 
+def _by_fork(op: TreeEnsemble, x: Array, tree: int) -> tuple[Array, Array]:
+    """(the number of each row's fork in every turn, -1 for rows at a leaf, [turns, N]; that of its leaf at the end, [N])."""
+    fork_of, leaf_of = np.full(len(op.feature), -1), np.zeros(len(op.feature), np.int64)
+    tops, forks, leaves = np.array([op.roots[tree]]), 0, 0
+    while len(tops):
+        fork_of[tops] = forks + np.arange(len(tops))
+        children = np.stack([op.left[tops], op.right[tops]], axis=1).reshape(-1)
+        at_leaf = op.feature[children] < 0
+        exits = np.stack([np.where(at_leaf, children, side[children]) for side in (op.left, op.right)], axis=1).reshape(-1)
+        ends = op.feature[exits] < 0
+        # The stand-in of a leaf has two exits to it. Rows take the left one, so that counts.
+        numbers = leaves + np.cumsum(ends) - 1
+        leaf_of[exits[ends][::-1]] = numbers[ends][::-1]
+        forks, leaves, tops = forks + len(tops), leaves + int(ends.sum()), exits[~ends]
+    assert leaves == (EXITS - 1) * forks + 1
+    at, places = np.full(len(x), op.roots[tree]), []
+    for _ in range(0, int(op.depths[tree]), LEVELS):
+        places.append(np.where(op.feature[at] >= 0, fork_of[at], -1))
+        for _ in range(LEVELS):
+            inner, right = _step(op, x, at)
+            at = np.where(inner, np.where(right, op.right[at], op.left[at]), at)
+    return np.array(places).reshape(-1, len(x)), leaf_of[at]
+
+
 def models() -> dict[str, Callable[[Any, Any], Any]]:
     """Models of trees of several shapes, to be fitted."""
     return {
@@ -197,6 +262,11 @@ def models() -> dict[str, Callable[[Any, Any], Any]]:
     }
 
 
+def trees_of(model: Any) -> TreeEnsemble:
+    """The trees of a fitted model."""
+    return next(node.op for node in hbc.convert(model, "numpy").graph.nodes if isinstance(node.op, TreeEnsemble))
+
+
 def main() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(8_000, FEATURES)).astype(np.float32)
@@ -204,20 +274,25 @@ def main() -> None:
     rows = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
     print(
         "| model | strategy | instructions | ALU | FMA | wavefronts: top + nodes + ranks + value | lines of L1 | sectors of L2 "
-        "| clocks | M rows/s of 500 trees |"
+        "| of L2 if L1 keeps a tree | clocks | M rows/s of 500 trees |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for name, fit in models().items():
         if len(sys.argv) > 1 and not any(word in name for word in sys.argv[1:]):
             continue
         model = fit(X, y)
-        op = next(node.op for node in hbc.convert(model, "numpy").graph.nodes if isinstance(node.op, TreeEnsemble))
-        assert isinstance(op, TreeEnsemble)
+        op = trees_of(model)
         ranked = sorted((name for name, form in FORMS.items() if form.fits(op)), key=cycles(op).__getitem__)
-        for strategy in ranked if "unlimited" in name else ranked[:2]:
+        for strategy in ranked:
             source = next(source for method, source in sources_of(model, strategy=strategy) if method == "f32 predict")
             line = counted(op, rows, FORMS[strategy], source.text)
             print(f"| {name} | {strategy} | {' | '.join(map(str, line))} |", flush=True)
+        if "unlimited" in name:
+            for levels in (6, 8, 10, 12):
+                costs = ", ".join(f"{cost:.1f}" for cost in first_forks(op, rows, levels))
+                print(
+                    f"{levels} levels in shared memory (lines, sectors, wavefronts, sectors copied): {costs}", file=sys.stderr
+                )
 
 
 def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) -> list[Any]:
@@ -225,21 +300,21 @@ def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) 
     loop = inner_loop(source, form.bits)
     pipes = Counter(map(pipe, loop))
     together = top_levels(int(op.depths.max()), 4) if form.name == "levels" else 0
-    steps = float(op.depths.max() if form.name == "levels" else op.depths.mean())
+    far = walked_forks(op, rows) if issubclass(form, FarLinks) else None
+    steps = LEVELS * far.turns if far else float(op.depths.max() if form.name == "levels" else op.depths.mean())
     # A round of the loop is one tree, or as many steps as it has reads of ranks, for four rows.
     share = 0.25 if form.name == "levels" else steps / rank_reads(loop, form.bits)
     counts = [count * share for count in (len(loop), pipes["alu"], pipes["fma"])]
     busy = [counts[0] / 4, counts[1] / 2, counts[2] / 2]
     top, ranks = READS_OF_TOP[together], steps - together
-    if issubclass(form, FarLinks):
-        lines, sectors = (walked(op, rows, form, 0, partial(units, unit=unit)) for unit in (LINE, SECTOR))
+    if far:
         shared = f"{ranks:.1f} (ranks)"
-        beyond_l1 = TREES * float(nodes_of(op).mean()) * form.bits // 2 > L1
-        busy += [ranks + sum(lines), CLOCKS_OF_SECTOR * sum(sectors) * beyond_l1]
-        memory = [f"{each.nodes:.1f} + {each.leaf:.1f}" for each in (lines, sectors)]
+        beyond_l1 = TREES * 4 * WORDS * float(splits_by_depth(op)[:, ::LEVELS].sum(axis=1).mean()) > L1
+        busy += [ranks + sum(far.lines), CLOCKS_OF_SECTOR * sum(far.sectors) * beyond_l1]
+        memory = [f"{each.nodes:.1f} + {each.leaf:.1f}" for each in (far.lines, far.sectors)] + [f"{far.first_sectors:.1f}"]
     else:
         nodes, leaf = walked(op, rows, form, together)
-        shared, memory = f"{top:.1f} + {nodes:.1f} + {ranks:.1f} + {leaf:.1f}", ["", ""]
+        shared, memory = f"{top:.1f} + {nodes:.1f} + {ranks:.1f} + {leaf:.1f}", ["", "", ""]
         busy.append(top + nodes + ranks + leaf)
     clocks = max(busy)
     return [*(f"{count:.1f}" for count in counts), shared, *memory, f"{clocks:.1f}", f"{H200 / clocks / TREES / 1e6:.0f}"]

@@ -20,6 +20,7 @@ from hbc.compiler.tvm.run.methods import GraphMethods
 from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.gpu import choice
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, choose_for_gpu, schedule_for
+from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, memory_cycles, on_the_way, splits_by_depth
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ops import tensor as t
 from hbc.ops.tree import Tree, TreeEnsemble, join
@@ -102,18 +103,18 @@ def test_the_first_levels_for_four_rows_at_once(depth: int) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-def perfect_tree(rng: np.random.Generator, depth: int, thresholds: Any) -> Tree:
-    """A tree whose leaves are all of one depth."""
+def perfect_tree(rng: np.random.Generator, depth: int, thresholds: Any, width: int = 1) -> Tree:
+    """A tree whose leaves are all of one depth. thresholds: of its splits, and more if need be."""
     splits, size = (1 << depth) - 1, (2 << depth) - 1
     node = np.arange(size)
     inner = node < splits
     return Tree(
         feature=np.where(inner, rng.integers(3, size=size), -1),
-        threshold=np.append(thresholds, np.zeros(size - splits)).astype("f4"),
+        threshold=np.append(thresholds[:splits], np.zeros(size - splits)).astype("f4"),
         left=np.where(inner, 2 * node + 1, 0),
         right=np.where(inner, 2 * node + 2, 0),
         missing_left=np.zeros(size, bool),
-        values=rng.normal(size=(size, 1)),
+        values=rng.normal(size=(size, width)),
     )
 
 
@@ -243,9 +244,82 @@ def test_many_thresholds_a_feature(width: int, dtype: str) -> None:
 
 
 @emulates
-def test_a_tree_of_thousands_of_leaves() -> None:
+def test_a_tree_of_more_leaves_than_16_bits_tell_apart() -> None:
     rng = np.random.default_rng(0)
-    op = join([random_tree(rng, leaves, 5, "f4", rng.normal(size=(500, 1)), True) for leaves in (3000, 1, 40)], np.zeros(1))
+    op = join([random_tree(rng, leaves, 5, "f4", rng.normal(size=(500, 1)), True) for leaves in (70_000, 1, 40)], np.zeros(1))
     data = rows_at_thresholds(rng, op, 300, 5)
     (found,), (expected,), _ = run(op.run_as("far_links")(input_of(data)), data=data)
     np.testing.assert_array_equal(found, expected)
+
+
+@emulates
+@pytest.mark.parametrize("strategy", ["far_links", "wide_links"])
+@pytest.mark.parametrize("width", [1, 3])
+def test_forks_of_every_shape(width: int, strategy: str) -> None:
+    """Forks without a child, with one on either side, and with two; at the top, at the end, and one below the other."""
+    rng = np.random.default_rng(width)
+    shapes = [
+        "",
+        "s",
+        "ls",
+        "rs",
+        "lrs",
+        "lls",
+        "rrs",
+        "rls",
+        *("".join(rng.choice(["l", "r"], 61)) for _ in range(4)),
+        "l" * 40,
+        "r" * 41,
+    ]
+    grown = [chain(rng, shape, width) for shape in shapes] + [
+        perfect_tree(rng, depth, np.arange(31) / 8, width) for depth in range(6)
+    ]
+    op = join(grown, rng.normal(size=width))
+    data = rows_at_thresholds(rng, op, 1200, 3)
+    (found,), (expected,), launches = run(op.run_as(strategy)(input_of(data)), data=data, seed=width)
+    np.testing.assert_array_equal(found, expected)
+    assert all(launch.dynamic for launch in launches)
+
+
+def chain(rng: np.random.Generator, ways: str, width: int) -> Tree:
+    """A tree with a split for each letter. At "l" the next split is its left child, at "r" the right one; the other child is a leaf."""
+    size = 2 * len(ways) + 1
+    node = np.arange(size)
+    inner = node < 2 * len(ways)
+    inner[1::2] = False  # each split is followed by its leaf, and then by the next split
+    left = np.array([step != "r" for step in ways for _ in range(2)] + [False])
+    return Tree(
+        feature=np.where(inner, rng.integers(3, size=size), -1),
+        threshold=np.round(rng.normal(size=size), 1).astype("f4"),
+        left=np.where(inner, np.where(left, node + 2, node + 1), 0),
+        right=np.where(inner, np.where(left, node + 1, node + 2), 0),
+        missing_left=rng.random(size) < 0.5,
+        values=rng.normal(size=(size, width)),
+    )
+
+
+def test_what_the_cost_model_expects_of_the_card_s_memory() -> None:
+    """Forests and boosted trees are read about as often as counted on rows that they have not seen."""
+    counts = pytest.importorskip("cuda_on_cpu.counts")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6_000, 8)).astype("f4")
+    y = X[:, 0] * X[:, 1] + np.sin(3 * X[:, 2]) + 0.1 * rng.normal(size=len(X))
+    for name in ("forest, unlimited, 3 trees", "LightGBM, 31 leaves"):
+        model = counts.models()[name](X[1024:], y[1024:])
+        op = counts.trees_of(model)
+        counted = counts.walked_forks(op, X[:1024])
+        splits = splits_by_depth(op)
+        assert (splits.sum(axis=1) == op.leaf_counts - 1).all()
+        lines, from_l2 = memory_cycles(op, 16, 2)
+        assert 0.7 < lines / op.n_trees / sum(counted.lines) < 1.5
+        assert from_l2 == 0 or 0.7 < from_l2 / CLOCKS_OF_SECTOR / op.n_trees / sum(counted.sectors) < 1.5
+        assert 0 < counted.first_sectors < sum(counted.sectors)
+
+
+def test_where_rows_are_expected() -> None:
+    """All leaves get as many rows: a quarter each of a perfect tree of two levels, and of a chain of three splits."""
+    rng = np.random.default_rng(0)
+    op = join([perfect_tree(rng, 2, np.arange(3.0)), chain(rng, "lls", 1), chain(rng, "", 1)], np.zeros(1))
+    splits = splits_by_depth(op)
+    assert splits.tolist() == [[1, 2, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
+    assert on_the_way(splits).tolist() == [[1, 1, 0, 0], [1, 0.75, 0.5, 0], [0, 0, 0, 0]]

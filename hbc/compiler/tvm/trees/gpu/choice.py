@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hbc.compiler.tvm.nest.schedule import LANES, MOST_SHARED, GpuFewRows, GpuTiles, Schedule, staged_stride
-from hbc.compiler.tvm.trees.gpu.far_links import FarLinks, memory_cycles
+from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.levels import Levels
 from hbc.compiler.tvm.trees.gpu.links import Links
+from hbc.compiler.tvm.trees.gpu.memory import memory_cycles
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, planes_cycles, shared_bytes, shared_bytes_of_few
 from hbc.compiler.tvm.trees.gpu.wide_links import WideLinks
 from hbc.ir.graph import Input, Node, topological
@@ -70,7 +71,7 @@ def _with_staged(outputs: Sequence[Node], shared: int) -> tuple[int, dict[str, i
 def cycles(op: TreeEnsemble) -> dict[str, float]:
     """The clocks of an SM for a warp of rows, for "walk" and all forms that an ensemble fits."""
     keys = WALK_KEYS * float(op.depths.sum())
-    lines, from_l2 = memory_cycles(op, NODE_OF_WALK, loads=LOADS_OF_WALK)
+    lines, from_l2 = memory_cycles(op, NODE_OF_WALK, 1, loads=LOADS_OF_WALK)
     found = {"walk": max(keys + lines, from_l2)}
     return found | {name: planes_cycles(op) + form.cycles(op) for name, form in FORMS.items() if form.fits(op)}
 

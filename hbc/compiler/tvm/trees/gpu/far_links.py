@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
@@ -10,138 +12,179 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.trees.gpu.links import HEAD, MOST_NODES, Links, link, nodes_of
-from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
-from hbc.compiler.tvm.trees.gpu.tiles import PackedTiles, by_output
+from hbc.compiler.tvm.trees.gpu.forks import (
+    ADDRESS_BITS,
+    AT_LEAF,
+    EXIT_BITS,
+    EXITS,
+    FIRST_EXIT,
+    LEVELS,
+    PLACE,
+    WORDS,
+    PackedForks,
+    pack_forks,
+)
+from hbc.compiler.tvm.trees.gpu.memory import memory_cycles
+from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, words_of_plane
+from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD, PackedTiles, TiledTrees, by_output
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees
 
-LINE, SECTOR = 128, 32
-"""The bytes that L1 reads in a clock of an SM, and that L2 sends at once."""
-CLOCKS_OF_SECTOR = SECTOR * 132 * 1.75e9 / 5.5e12
-"""Clocks of an SM for a sector from L2, which gives all SMs of an H200 5.5 TB/s. That is a guess."""
-L1 = 128 << 10
-"""The bytes of nodes that stay in L1, about. It has 256 KB, of which shared memory takes a part."""
+CYCLES_OF_FORK = 5.0
+"""Clocks of an SM for the 19.8 instructions in which a warp passes a fork. 9.5 of them are integer arithmetic."""
+CYCLES_OF_TREE, CYCLES_OF_VALUE = 2.4, 0.75
+"""The same for the 9.5 instructions before and after a tree's forks, and three for each value of a leaf."""
 
 
 @record
 class PackedFarLinks(PackedTiles):
-    """A tile is all trees of an output. trees i64[G]: its first tree in `heads`.
+    """A tile is all trees of an output. trees i64[G]: its first tree, where the trees of an output follow those of the one before."""
 
-    heads i32[T, 4]: where each tree lies, output by output. words i32[N], values [N · V]: of all nodes, see `LinkedTrees`; the values of a
-    tree lie column after column.
-    """
-
-    heads: Array
-    words: Array
-    values: Array
+    forks: PackedForks
     trees: Array
 
 
-class FarLinks(Links):
-    """The same walk as "links", but nodes and values are read from the card's memory, through L2. Only the planes of the rows are in shared
-    memory, so threads never wait for each other.
+class FarLinks(TiledTrees):
+    """Trees are forks (forks.py), and stay in the card's memory. Threads read them through L2 and L1. Only the ranks of the rows are in
+    shared memory, so threads never wait for each other:
 
-    It is good for deep trees of thousands of leaves, which do not fit in shared memory. Its limit is L2, and 65,536 nodes a tree; 128
-    planes.
+        at = the first fork of the tree
+        while a row of the thread is not at a leaf:
+            for each of its rows that is not at a leaf:
+                fork = forks[at]                                                          # 16 bytes at once
+            for each of its rows:
+                child = fork.right if ranks[fork.top][row] > fork.top else fork.left
+                exit = child.right_exit if ranks[child][row] > child else child.left_exit
+                at = fork.first + exit
+        sums += values[4 * the number of the last fork + 1 + the number of the tree - fork.first + exit]
+
+    A row at a leaf keeps its last fork, and finds the same exit again. So it reads nothing while others go on. Most rows wait long: in
+    forests of unlimited depth a path is half as long as the tree is deep.
+
+    It is good for deep trees of thousands of leaves, which do not fit in shared memory. Its limits are L1 and L2, of which each row soon
+    needs a line and a sector of its own; 128 planes.
     """
 
     name = "far_links"
-    clocks_of_step = 3.9
-    """Clocks of an SM for the 7.7 integer instructions of a step of a warp, of 12.3 in all."""
 
     packed: PackedFarLinks
 
     def __init__(self, f: Block, node: Node) -> None:
         super().__init__(f, node)
-        self.trees, self.where = f.own(self.packed.trees, "i64"), f.own(self.packed.heads, "i32")
+        self.trees, self.starts = f.own(self.packed.trees, "i64"), f.own(self.packed.forks.starts, "i64")
+        self.wide = self.schedule.view("uint16")
+        self.forks = T.alloc_buffer((self.count * WORDS,), "int32", scope="local")
+        """For each row of the thread, the last fork that it has read."""
+        self.last = T.alloc_buffer((self.count,), "uint32", scope="local")
+        """For each row, the number of that fork."""
+        self.exits = T.alloc_buffer((self.count,), "uint32", scope="local")
+        """For each row, the exit that it has taken, in the lowest bits."""
+
+    @classmethod
+    def threads(cls, op: TreeEnsemble) -> int:
+        # Forks of four rows and the sums of several values do not fit in the 64 registers that a thread has in blocks of 512.
+        return super().threads(op) if op.values.shape[1] == 1 else min(super().threads(op), THREADS[1])
 
     @classmethod
     def fits(cls, op: TreeEnsemble) -> bool:
-        nodes = nodes_of(op)
-        small = int(nodes.max(initial=0)) <= MOST_NODES and int(nodes.sum()) * op.values.shape[1] < 1 << 31
-        return op.output == "sum" and cls.threads(op) > 0 and small
+        return op.output == "sum" and cls.threads(op) > 0 and int(EXITS * op.leaf_counts.sum()) * op.values.shape[1] < 1 << 31
 
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:
-        steps, walks = float(op.depths.sum()), cls.walks(op)
-        lines, from_l2 = memory_cycles(op, cls.bits // 2, walks)
-        return max(cls.clocks_of_step * walks * steps, walks * steps + lines, from_l2)
+        turns, walks = float((-(-op.depths // LEVELS)).sum()), cls.walks(op)
+        lines, from_l2 = memory_cycles(op, 4 * WORDS, LEVELS, walks)
+        work = walks * (CYCLES_OF_FORK * turns + CYCLES_OF_TREE * op.n_trees)
+        work += CYCLES_OF_VALUE * op.values.shape[1] * op.n_trees
+        return max(work, LEVELS * walks * turns + lines, from_l2)
 
     @classmethod
     def tile_bytes(cls, op: TreeEnsemble) -> int:
         return 16
 
     @classmethod
+    def compared(cls, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> tuple[Array, Array]:
+        """(the rank of each split, the byte of shared memory at which the ranks begin that it is compared with). rows: of a block."""
+        return ranked.split_rank, rows * planes.number[ranked.split_plane]
+
+    @classmethod
     def pack_all(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTiles:
-        linked, outputs = link(op, ranked, cls.compared(ranked, planes, rows), cls.bits), by_output(op)
-        order = np.concatenate(outputs)
-        counts, starts = nodes_of(op), linked.starts[:-1]
-        heads = aligned(HEAD * op.n_trees, "i32").reshape(-1, HEAD)
-        heads[:] = np.stack([starts, starts * op.values.shape[1], op.depths, counts], axis=1)[order]
-        words = aligned(len(linked.words), "i32" if cls.bits == 8 else "i64")
-        words[:] = linked.words.view(words.dtype)
-        values = aligned(linked.values.size, "f32" if op.values.itemsize == 4 else "f64")
-        for start, count in zip(starts, counts, strict=True):
-            own = linked.values[start : start + count]
-            values[start * own.shape[1] : (start + count) * own.shape[1]] = own.T.reshape(-1)
+        outputs = by_output(op)
+        rank, address = cls.compared(ranked, planes, rows)
         sizes = np.array([len(trees) for trees in outputs], np.int64)
         return PackedFarLinks(
             planes=planes,
             tiles=aligned(4, "i32").reshape(1, 4),
             counts=sizes,
             first=np.arange(len(sizes) + 1),
-            heads=heads,
-            words=words,
-            values=values,
+            forks=pack_forks(op, ranked, rank, address, cls.bits, np.concatenate(outputs)),
             trees=np.cumsum(sizes) - sizes,
         )
 
     def enter(self, tile: Expr) -> None:
         self.first_tree = T.Bind(self.f.constant(self.trees, "i64", tile))
 
-    def head(self, tree: Expr) -> list[Expr]:
-        at = T.Bind((self.first_tree + tirx.Cast("int64", tree)) * HEAD)
-        return [T.Bind(self.f.constant(self.where, "i32", at + i)) for i in range(HEAD - (self.width == 1))]
+    def walk(self, tree: Expr) -> None:
+        place, zero, at_leaf = self.first_tree + tirx.Cast("int64", tree), _word(0), _word(AT_LEAF)
+        first = T.Bind(tirx.Cast("uint32", self.f.constant(self.starts, "i64", place)))
+        for row in self.rows:
+            T.buffer_store(self.forks, tirx.Cast("int32", first), [row * WORDS + FIRST_EXIT])
+            T.buffer_store(self.exits, zero, [row])
+        common = reduce(tirx.bitwise_and, [self.exits[row] for row in self.rows])
+        with T.While(tirx.EQ(tirx.bitwise_and(common, at_leaf), zero)):
+            for row in self.rows:
+                with T.If(tirx.EQ(tirx.bitwise_and(self.exits[row], at_leaf), zero)), T.Then():
+                    T.buffer_store(self.last, tirx.Add(self._of_fork(row, FIRST_EXIT), self._passed(row)), [row])
+                    at = tirx.Cast("int64", self.last[row]) * WORDS
+                    fork = self.f.constants(self.packed.forks.words, "i32", at, WORDS)
+                    T.buffer_store(
+                        self.forks, fork, [tirx.Ramp(tirx.const(row * WORDS, "int32"), tirx.const(1, "int32"), WORDS)]
+                    )
+            right = [T.Bind(self._right(self._of_fork(row, 0), row)) for row in self.rows]
+            children = [
+                T.Bind(tirx.Select(goes, self._of_fork(row, 2), self._of_fork(row, 1)))
+                for row, goes in zip(self.rows, right, strict=True)
+            ]
+            right = [T.Bind(self._right(child, row)) for row, child in zip(self.rows, children, strict=True)]
+            for row, child, goes in zip(self.rows, children, right, strict=True):
+                T.buffer_store(self.exits, tirx.shift_right(child, tirx.Select(goes, _word(EXIT_BITS), zero)), [row])
+        before = T.Bind(tirx.Cast("uint32", place) + _word(1))
+        for row in self.rows:
+            leaf = self.last[row] * _word(EXITS) + before - self._of_fork(row, FIRST_EXIT) + self._passed(row)
+            T.buffer_store(self.at, leaf, [row])
 
-    def node_at(self, place: Expr) -> Expr:
-        return tirx.Cast("uint32", self.f.constant(self.packed.words, "i32", tirx.Cast("int64", place)))
+    def _of_fork(self, row: int, number: int) -> Expr:
+        """A word of the last fork of a row."""
+        return tirx.Cast("uint32", self.forks[row * WORDS + number])
 
-    def value_at(self, place: Expr) -> Expr:
-        return self.f.constant(self.packed.values, self.dtype, tirx.Cast("int64", place))
+    def _passed(self, row: int) -> Expr:
+        """How many forks, or leaves, of its fork lie before that to which the exit of a row leads."""
+        return tirx.bitwise_and(self.exits[row], _word(PLACE))
+
+    def _right(self, split: Expr, row: int) -> Expr:
+        """Whether a row of this thread goes right at a split."""
+        words, plane = self.schedule.words, self.schedule.plane_rows * self.bits // 8
+        smaller = plane // (words_of_plane(self.schedule, self.bits) * words * WORD)  # planes of few rows lie closer together
+        address = tirx.bitwise_and(split, _word(-plane % (1 << ADDRESS_BITS)))
+        address = tirx.shift_right(address, _word(smaller.bit_length() - 1))
+        place = tirx.bitwise_or(tirx.Cast("int32", address), self.own)
+        if self.bits == 8:
+            rank = self.ranks[place + row]
+        else:
+            rank = self.wide[tirx.truncdiv(place, tirx.const(2, "int32")) + (row // 2 * 2 * words + row % 2)]
+        return tirx.LT(split, tirx.shift_left(tirx.Cast("uint32", rank), _word(32 - self.bits)))
+
+    def value(self, tree: Expr, row: int, column: Expr | int) -> Expr:
+        at = tirx.Cast("int64", self.at[row])
+        if self.width > 1:
+            at = at * self.width + tirx.Cast("int64", column)
+        return self.f.constant(self.packed.forks.values, self.dtype, at)
 
 
-def beyond_l1(op: TreeEnsemble, size: int) -> bool:
-    """Whether nodes of `size` bytes are too many for L1."""
-    return size * int(nodes_of(op).sum()) > L1
-
-
-def memory_cycles(op: TreeEnsemble, size: int, walks: int = 1, loads: float = 1.0) -> tuple[float, float]:
-    """(the clocks of an SM in which a warp reads lines of L1, those in which it waits for sectors of L2; 0 if all nodes stay in L1), for
-    nodes of `size` bytes and the values of leaves. walks: how often trees are walked. loads: how often a step reads the same node."""
-
-    def pieces(unit: int, times: float) -> float:
-        values = reached_pieces(op, op.values.itemsize, unit, last=True)
-        return walks * times * reached_pieces(op, size, unit) + values * op.values.shape[1]
-
-    return pieces(LINE, loads), CLOCKS_OF_SECTOR * pieces(SECTOR, 1.0) if beyond_l1(op, size) else 0.0
-
-
-def reached_pieces(op: TreeEnsemble, size: int, unit: int, last: bool = False) -> float:
-    """About how many pieces of `unit` bytes a warp reads of all trees, whose nodes have `size` bytes, in all steps. last: in the leaves
-    that its rows have reached instead.
-
-    In step d the rows of a warp are spread over 2^d nodes that lie together, or over all nodes of the tree if those are fewer. Then
-    n (1 - (1 - 1/n)^32) of n pieces are read. Forests of unlimited depth read 10 to 20 % fewer (docs/gpu.md).
-    """
-    depths, nodes = op.depths.astype(np.int64)[:, None], nodes_of(op)[:, None]
-    step = depths if last else np.arange(depths.max(initial=0))[None]
-    among = np.maximum(np.minimum(2.0 ** np.minimum(step, 32), nodes) * size / unit, 1)
-    read = among * (1 - (1 - 1 / among) ** 32)
-    return float(np.sum(read, where=last | (step < depths)))
+def _word(value: int) -> Expr:
+    return tirx.const(value, "uint32")
 
 
 @tree_kernel("far_links", nanoseconds=lambda op: 1.0, fits=FarLinks.fits)

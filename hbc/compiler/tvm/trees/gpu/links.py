@@ -21,15 +21,14 @@ from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
-from hbc.ops.tree_ranks import RankedTrees
+from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
 
-MOST_NODES = 1 << 16
-"""Nodes of a tree that 16 bits tell apart."""
 HEAD = 4
 """Numbers that say where a tree lies: its first node, its first value, its depth, its nodes."""
 CYCLES_OF_STEP = 2.6
-"""Clocks of an SM for a step of a warp: 5.25 of its 9.4 instructions are integer arithmetic, two in a clock. Its reads are 2.4 wavefronts,
-one for ranks and 1.4 for nodes."""
+"""Clocks of an SM for the integer arithmetic of a step of a warp: 5.25 of its 9.4 instructions, two in a clock."""
+READS_OF_STEP = 2.4
+"""Wavefronts of a step of a warp: one for ranks and 1.4 for nodes, or fewer."""
 
 
 @record
@@ -37,8 +36,7 @@ class LinkedTrees:
     """The nodes of all trees of an ensemble, tree by tree, in level order.
 
     words u32[N]: for a split `left << 16 | plane · rows of a block + rank`, where `left` is the number of its left child in the tree, and
-    the right child is the next node; for a leaf `itself << 16 | 255`. With ranks of 16 bits, u64[N]: `left << 32 | plane << 16 | rank`, and
-    `itself << 32 | 65535`. values [N, V]: those of leaves. starts i64[T + 1]: where trees begin.
+    the right child is the next node; for a leaf `itself << 16 | 255`. values [N, V]: those of leaves. starts i64[T + 1]: where trees begin.
     """
 
     words: Array
@@ -46,9 +44,8 @@ class LinkedTrees:
     starts: Array
 
 
-def link(op: TreeEnsemble, ranked: RankedTrees, compared: Array, bits: int) -> LinkedTrees:
-    """The trees as `LinkedTrees`. compared i64[J]: what each split compares, the lower bits of its word. bits: of a rank; a word has four
-    times as many. Vectorized over all nodes."""
+def link(op: TreeEnsemble, ranked: RankedTrees, compared: Array) -> LinkedTrees:
+    """The trees as `LinkedTrees`. compared i64[J]: what each split compares, the lower bits of its word. Vectorized over all nodes."""
     splits, leaves = np.diff(ranked.starts).astype(np.int64), ranked.leaf_counts.astype(np.int64)
     starts = np.concatenate([[0], np.cumsum(splits + leaves)])
     tree = np.repeat(np.arange(op.n_trees), splits)
@@ -58,14 +55,10 @@ def link(op: TreeEnsemble, ranked: RankedTrees, compared: Array, bits: int) -> L
         inner = child >= 0
         of_split[child[inner]] = pair[inner] + side
         of_leaf[(ranked.leaf_starts[tree] + number)[~inner]] = pair[~inner] + side
-    shift = 2 * bits
-    words, values = (
-        np.zeros(starts[-1], np.uint32 if bits == 8 else np.uint64),
-        np.zeros((starts[-1], op.values.shape[1]), op.values.dtype),
-    )
-    words[starts[tree] + of_split] = pair << shift | compared
+    words, values = np.zeros(starts[-1], np.uint32), np.zeros((starts[-1], op.values.shape[1]), op.values.dtype)
+    words[starts[tree] + of_split] = pair << 16 | compared
     at_leaf = np.repeat(starts[:-1], leaves) + of_leaf
-    words[at_leaf] = of_leaf << shift | (1 << bits) - 1
+    words[at_leaf] = of_leaf << 16 | MOST_IN_PLANE
     values[at_leaf] = op.values[ranked.leaves]
     return LinkedTrees(words, values, starts)
 
@@ -101,7 +94,8 @@ class Links(TiledTrees):
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:
         leaves = READS_OF_LEAF[op.values.itemsize] * op.values.shape[1] * op.n_trees
-        return CYCLES_OF_STEP * cls.walks(op) * float(op.depths.sum()) + leaves
+        steps = cls.walks(op) * float(op.depths.sum())
+        return max(CYCLES_OF_STEP * steps, READS_OF_STEP * steps + leaves)
 
     @classmethod
     def tile_bytes(cls, op: TreeEnsemble) -> int:
@@ -116,7 +110,7 @@ class Links(TiledTrees):
     def pack(
         cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, rows: int
     ) -> tuple[list[Array], list[int]]:
-        linked = link(op, ranked, cls.compared(ranked, planes, rows), cls.bits)
+        linked = link(op, ranked, cls.compared(ranked, planes, rows))
         tiles, groups = [], _groups(op, trees)
         for group in groups:
             heads = np.zeros((len(group), HEAD), np.int32)
