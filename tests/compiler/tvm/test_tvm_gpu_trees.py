@@ -254,9 +254,10 @@ def test_a_tree_of_more_leaves_than_16_bits_tell_apart() -> None:
 
 @emulates
 @pytest.mark.parametrize("strategy", ["far_links", "wide_links"])
-@pytest.mark.parametrize("width", [1, 3])
-def test_forks_of_every_shape(width: int, strategy: str) -> None:
-    """Forks without a child, with one on either side, and with two; at the top, at the end, and one below the other."""
+@pytest.mark.parametrize(("width", "dtype"), [(1, "f8"), (2, "f8"), (3, "f8"), (4, "f4")])
+def test_forks_of_every_shape(width: int, dtype: str, strategy: str) -> None:
+    """Forks without a child, with one on either side, and with two; at the top, at the end, and one below the other. Leaves whose values
+    are read at once, and others."""
     rng = np.random.default_rng(width)
     shapes = [
         "",
@@ -275,6 +276,7 @@ def test_forks_of_every_shape(width: int, strategy: str) -> None:
         perfect_tree(rng, depth, np.arange(31) / 8, width) for depth in range(6)
     ]
     op = join(grown, rng.normal(size=width))
+    op = replace(op, values=op.values.astype(dtype), base=op.base.astype(dtype))
     data = rows_at_thresholds(rng, op, 1200, 3)
     (found,), (expected,), launches = run(op.run_as(strategy)(input_of(data)), data=data, seed=width)
     np.testing.assert_array_equal(found, expected)

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
-from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.forks import (
     ADDRESS_BITS,
     AT_LEAF,
@@ -37,6 +37,9 @@ CYCLES_OF_FORK = 5.0
 """Clocks of an SM for the 19.8 instructions in which a warp passes a fork. 9.5 of them are integer arithmetic."""
 CYCLES_OF_TREE, CYCLES_OF_VALUE = 2.4, 0.75
 """The same for the 9.5 instructions before and after a tree's forks, and three for each value of a leaf."""
+
+AT_ONCE = 16
+"""The most bytes that a thread reads at once."""
 
 
 @record
@@ -83,6 +86,11 @@ class FarLinks(TiledTrees):
         self.exits = T.alloc_buffer((self.count,), "uint32", scope="local")
         """For each row, the exit that it has taken, in the lowest bits."""
 
+        self.leaves = None
+        """For each row, the values of the leaf that it has reached, if it reads them at once."""
+        if reads_of_leaf(self.op) < self.width:
+            self.leaves = T.alloc_buffer((self.count * self.width,), DTYPES[self.dtype], scope="local")
+
     @classmethod
     def threads(cls, op: TreeEnsemble) -> int:
         # Forks of four rows and the sums of several values do not fit in the 64 registers that a thread has in blocks of 512.
@@ -95,7 +103,7 @@ class FarLinks(TiledTrees):
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:
         turns, walks = float((-(-op.depths // LEVELS)).sum()), cls.walks(op)
-        lines, from_l2 = memory_cycles(op, 4 * WORDS, LEVELS, walks)
+        lines, from_l2 = memory_cycles(op, 4 * WORDS, LEVELS, walks, reads_of_leaf=reads_of_leaf(op))
         work = walks * (CYCLES_OF_FORK * turns + CYCLES_OF_TREE * op.n_trees)
         work += CYCLES_OF_VALUE * op.values.shape[1] * op.n_trees
         return max(work, LEVELS * walks * turns + lines, from_l2)
@@ -154,6 +162,14 @@ class FarLinks(TiledTrees):
         for row in self.rows:
             leaf = self.last[row] * _word(EXITS) + before - self._of_fork(row, FIRST_EXIT) + self._passed(row)
             T.buffer_store(self.at, leaf, [row])
+            if self.leaves is not None:
+                values = self.f.constants(self.packed.forks.values, self.dtype, self._first_value(row), self.width)
+                place = tirx.Ramp(tirx.const(row * self.width, "int32"), tirx.const(1, "int32"), self.width)
+                T.buffer_store(self.leaves, values, [place])
+
+    def _first_value(self, row: int) -> Expr:
+        """Where the values of the leaf begin that a row has reached."""
+        return tirx.Cast("int64", self.at[row]) * self.width
 
     def _of_fork(self, row: int, number: int) -> Expr:
         """A word of the last fork of a row."""
@@ -177,10 +193,16 @@ class FarLinks(TiledTrees):
         return tirx.LT(split, tirx.shift_left(tirx.Cast("uint32", rank), _word(32 - self.bits)))
 
     def value(self, tree: Expr, row: int, column: Expr | int) -> Expr:
-        at = tirx.Cast("int64", self.at[row])
-        if self.width > 1:
-            at = at * self.width + tirx.Cast("int64", column)
+        if self.leaves is not None:
+            return self.leaves[row * self.width + tirx.Cast("int32", column)]
+        first = self._first_value(row)
+        at = first if self.width == 1 else first + tirx.Cast("int64", column)
         return self.f.constant(self.packed.forks.values, self.dtype, at)
+
+
+def reads_of_leaf(op: TreeEnsemble) -> int:
+    """The reads of a row for the values of a leaf: one if they have 16 bytes, as those of two classes do, or one for each value."""
+    return 1 if op.values[:1].nbytes == AT_ONCE else op.values.shape[1]
 
 
 def _word(value: int) -> Expr:

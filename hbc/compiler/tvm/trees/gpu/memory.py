@@ -35,15 +35,18 @@ def on_the_way(splits: Array) -> Array:
     return below / np.maximum(leaves.sum(axis=1, keepdims=True), 1)
 
 
-def memory_cycles(op: TreeEnsemble, size: int, levels: int, walks: int = 1, loads: float = 1.0) -> tuple[float, float]:
+def memory_cycles(
+    op: TreeEnsemble, size: int, levels: int, walks: int = 1, loads: float = 1.0, reads_of_leaf: int | None = None
+) -> tuple[float, float]:
     """(the clocks of an SM in which a warp reads lines of L1, those in which it waits for sectors of L2; 0 if the trees stay in L1).
 
     size: the bytes that a row reads at once, which take it so many levels down. walks: how often trees are walked. loads: how often a row
-    reads the same bytes.
+    reads the same bytes. reads_of_leaf: its reads for the values of a leaf; None: one for each.
     """
     splits = splits_by_depth(op)
     places, going = splits[:, ::levels], on_the_way(splits)[:, ::levels]
-    columns, bytes_of_leaf = op.values.shape[1], op.values[:1].nbytes
+    reads_of_leaf = reads_of_leaf or op.values.shape[1]
+    bytes_of_leaf = op.values[:1].nbytes
 
     def pieces(unit: int, times: float, reads: float) -> float:
         nodes = different(places * size / unit, LANES * going)
@@ -52,7 +55,7 @@ def memory_cycles(op: TreeEnsemble, size: int, levels: int, walks: int = 1, load
 
     stays = size * places.sum() <= L1
     sectors = max(bytes_of_leaf / SECTOR, 1.0)  # of a leaf, whose values lie side by side
-    return pieces(LINE, loads, columns), 0.0 if stays else CLOCKS_OF_SECTOR * pieces(SECTOR, 1.0, sectors)
+    return pieces(LINE, loads, reads_of_leaf), 0.0 if stays else CLOCKS_OF_SECTOR * pieces(SECTOR, 1.0, sectors)
 
 
 def different(pieces: Array, rows: Array | int) -> Array:
