@@ -228,8 +228,8 @@ class KnownColumns:
                 with np.errstate(all="ignore"):  # all at once: 50 columns, 20 of another dtype, take 20 instead of 31 µs
                     arrays.append(np.concatenate(given, dtype=dtype, casting="unsafe")[None])
                 continue
-            read = _gathered(given, dtype)
-            arrays.append(Later((rows, len(group)), dtype, read) if isinstance(texts, Later) else read(0, rows))
+            later = isinstance(texts, Later)
+            arrays.append(_matrix_later(given, dtype, rows) if later else _matrix(given, dtype, rows))
         return arrays
 
     def fitted_on(self) -> str:
@@ -263,17 +263,21 @@ def listed(names: Sequence[Any]) -> str:
     return ", ".join(map(str, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
 
 
-def _gathered(columns: Sequence[Array], dtype: np.dtype[Any]) -> Callable[[int, int], Array]:
-    """(first, end) → these rows of a matrix of these columns, which raises InvalidInputError for integers that `dtype` does not hold."""
+def _matrix(columns: Sequence[Array], dtype: np.dtype[Any], rows: int) -> Array:
+    """A matrix of columns. Raises InvalidInputError for integers that `dtype` does not hold."""
+    block = np.empty((rows, len(columns)), dtype)
+    for j, column in enumerate(columns):
+        block[:, j] = column if column.dtype == dtype else converted(column, dtype)
+    return block
+
+
+def _matrix_later(columns: Sequence[Array], dtype: np.dtype[Any], rows: int) -> Later:
+    """The same matrix, whose rows are gathered when they are asked for."""
 
     def read(first: int, end: int) -> Array:
-        block = np.empty((end - first, len(columns)), dtype)
-        for j, column in enumerate(columns):
-            values = column[first:end]
-            block[:, j] = values if values.dtype == dtype else converted(values, dtype)
-        return block
+        return _matrix([column[first:end] for column in columns], dtype, end - first)
 
-    return read
+    return Later((rows, len(columns)), dtype, read)
 
 
 def _is_large(item: Any) -> bool:
