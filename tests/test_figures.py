@@ -14,7 +14,7 @@ from hbc.cli.serve import serve
 from hbc.compiler.tvm.nest import schedule
 from hbc.compiler.tvm.plan import plan
 from hbc.compiler.tvm.trees import walk
-from hbc.compiler.tvm.trees.gpu import forks, memory, tiles
+from hbc.compiler.tvm.trees.gpu import forks, memory, tile_sizes
 from hbc.ir import archive
 from hbc.scoring import run
 from hbc.serve import engine, keeper
@@ -55,8 +55,11 @@ FACTS: dict[tuple[str, str], float | str] = {
     ("cold-start.md", "1 MiB"): store.MAPPED / 2**20,
     ("gpu.md", "16 bytes"): 4 * forks.WORDS,
     ("gpu.md", "32 bytes"): memory.SECTOR,
-    ("gpu.md", "24 KB"): tiles.TILE_BYTES / 2**10,
-    ("gpu.md", "32 KB"): tiles.MOST_TILE_BYTES / 2**10,
+    ("gpu.md", "8 KB"): tile_sizes.TILE_BYTES / 2**10,
+    ("gpu.md", "64 bytes"): "a guess, as the page says",
+    ("gpu.md", "16 KB"): tile_sizes.FEW_TILE_BYTES / 2**10,
+    ("gpu.md", "32 KB"): tile_sizes.MOST_TILE_BYTES / 2**10,
+    ("gpu.md", "40 KB"): tile_sizes.MOST_FEW_TILE_BYTES / 2**10,
     ("gpu.md", "96 KB"): schedule.MOST_SHARED / 2**10,
     ("house.md", "16 times"): walk.WALKS,
     ("scoring.md", "1 GiB"): run._bytes(inspect.signature(run.score).parameters["memory"].default) / 2**30,

@@ -56,6 +56,7 @@ PATTERN = {"f": np.nan, "i": -77, "u": 77, "b": True}
 DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) (\w+)\[\];")
 PTX = (
     (re.compile(r'asm volatile\("cp\.async\.wait_group (\d+);"[^;]*;'), r"emu::wait_for_copies(\1);"),
+    (re.compile(r'asm volatile\("cp\.async\.wait_all;"[^;]*;'), "emu::wait_for_all_copies();"),
     (re.compile(r'asm volatile\("cp\.async\.commit_group;"[^;]*;'), "emu::commit_copies();"),
     (
         re.compile(r'asm volatile\("cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;'),

@@ -60,7 +60,7 @@ constexpr long STATIC_LIMIT = 48 << 10;       // the bytes of __shared__ arrays 
 constexpr long DYNAMIC_LIMIT = 227 << 10;     // of all shared memory of a block, from sm_90 on
 constexpr unsigned char PATTERN = 0xfb;       // floats of these bytes are around -2.6e36
 
-struct Copy { char* to; const void* from; int bytes, group; };
+struct Copy { char* to; const void* from; int bytes, group; bool done; };
 
 struct Fibre : Thread {
   Context context;
@@ -121,6 +121,7 @@ static void to_scheduler() {
 static void run_thread() {
   __sanitizer_finish_switch_fiber(nullptr, &own_stack, &own_stack_size);
   kernel->body(arguments);
+  if (!me().copies.empty()) say("thread %d ends and has not waited for what it copies", current->number);
   me().done = true;
   to_scheduler();
 }
@@ -173,10 +174,21 @@ unsigned shared_address(const void* at) {
   return 0;
 }
 
+#ifdef EMU_RACES
+static void copies(const Copy& copy, bool begins);
+#else
+static void copies(const Copy&, bool) {}
+#endif
+
 void copy_later(unsigned to, const void* from, int bytes) {
   char* at = to >= FIXED ? __start_emu_shared + (to - FIXED) : dynamic + to;
   if ((uintptr_t(at) | uintptr_t(from)) % bytes) say("thread %d copies %d bytes from or to an address that is no multiple", current->number, bytes);
-  me().copies.push_back({at, from, bytes, me().groups});
+  Copy copy = {at, from, bytes, me().groups, false};
+  copies(copy, true);
+  copy.done = shuffled && draw(2);
+  if (copy.done) memcpy(at, from, bytes);
+  else memset(at, PATTERN, bytes);
+  me().copies.push_back(copy);
 }
 
 void commit_copies() { me().groups++; }
@@ -184,10 +196,19 @@ void commit_copies() { me().groups++; }
 void wait_for_copies(int groups_left) {
   std::vector<Copy> rest;
   for (const Copy& copy : me().copies) {
-    if (copy.group < me().groups - groups_left) memcpy(copy.to, copy.from, copy.bytes);
-    else rest.push_back(copy);
+    if (copy.group >= me().groups - groups_left) {
+      rest.push_back(copy);
+      continue;
+    }
+    if (!copy.done) memcpy(copy.to, copy.from, copy.bytes);
+    copies(copy, false);
   }
   me().copies.swap(rest);
+}
+
+void wait_for_all_copies() {
+  commit_copies();
+  wait_for_copies(0);
 }
 
 // Lets the lanes go on that wait for each other, if all of them have come. Lanes that have finished are not waited for.

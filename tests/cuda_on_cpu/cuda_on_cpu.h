@@ -23,9 +23,12 @@ void set_atomic(bool on);  // whether accesses are those of an atomic function
 uint64_t meet(Wait kind, unsigned mask, uint64_t value, int source, int line);
 char* dynamic_memory();
 unsigned shared_address(const void* at);                          // of shared memory, as PTX has it
-void copy_later(unsigned to, const void* from, int bytes);        // cp.async: it is done when the thread waits for it, and not before
+// cp.async. Without a seed it is done when the thread waits for it, else chance says whether it is done at once or then. What lies in the
+// place of a copy that is not done yet is a pattern.
+void copy_later(unsigned to, const void* from, int bytes);
 void commit_copies();
 void wait_for_copies(int groups_left);
+void wait_for_all_copies();
 
 struct Any { int32_t type; uint32_t padding; union { int64_t integer; double real; void* pointer; }; };  // TVMFFIAny
 struct Kernel { const char* name; void (*body)(const Any*); int parameters, bounds, dynamic; };

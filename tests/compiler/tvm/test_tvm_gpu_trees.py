@@ -15,12 +15,14 @@ from random_trees import RANDOM, random_ensemble, random_tree, rows_at_threshold
 
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.compiler import COMPILER
-from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuFewRows, GpuTiles
+from hbc.compiler.tvm.nest.schedule import MOST_SHARED, WALKERS, GpuFewRows, GpuTiles
 from hbc.compiler.tvm.run.methods import GraphMethods
 from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.gpu import choice
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, choose_for_gpu, schedule_for
+from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, memory_cycles, on_the_way, splits_by_depth
+from hbc.compiler.tvm.trees.gpu.tile_sizes import FEW_TILE_BYTES, LARGE_TILE_BYTES, TILE_BYTES, tiles_for_few, tiles_for_many
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ops import tensor as t
 from hbc.ops.tree import Tree, TreeEnsemble, join
@@ -89,6 +91,63 @@ def test_leaves_of_many_values(width: int, features: int, strategy: str) -> None
     (found,), (expected,), launches = run(op.run_as(strategy)(input_of(data)), data=data, seed=width)
     np.testing.assert_array_equal(found, expected)
     assert all(launch.dynamic for launch in launches)
+    if strategy in SHARED and features == 30:
+        assert FORMS[strategy].tiles_of(op)[1].places == 2
+        without_races(launches[0], seed=1)  # of few rows
+
+
+SHARED = ("levels", "links")
+"""The strategies whose trees pass through shared memory."""
+
+
+@emulates
+@pytest.mark.parametrize(
+    ("width", "features", "leaves", "trees", "places"), [(1, 5, 1150, 6, (1, 2)), (4, 100, 390, 5, (1, 1))]
+)
+def test_trees_too_large_for_two_tiles(width: int, features: int, leaves: int, trees: int, places: tuple[int, int]) -> None:
+    """Of blocks for many rows, and of those for few rows too, where their values take much memory."""
+    rng = np.random.default_rng(width)
+    values = rng.normal(size=(500, width))
+    grown = [random_tree(rng, leaves, features, "f4", values, False, digits=6) for _ in range(trees)]
+    op = join(grown, np.zeros(width)).run_as("links")
+    tiles = Links.tiles_of(op)
+    assert tuple(each.places for each in tiles) == places
+    data = rows_at_thresholds(rng, op, 100, features)
+    (found,), (expected,), launches = run(op(input_of(data)), data=data, seed=width)
+    np.testing.assert_array_equal(found, expected)
+    assert all(0 < launch.dynamic <= MOST_SHARED for launch in launches)
+
+
+@pytest.mark.parametrize("head", [0, 16])
+def test_which_trees_a_tile_has(head: int) -> None:
+    """All of them in their order, in tiles that fit twice. Tiles for few rows have a tree for each warp where there is room."""
+    rng = np.random.default_rng(head)
+    for most in (5, 40, 100, 900):
+        sizes = 16 * rng.integers(1, most, size=200)
+        order = rng.permutation(200)
+        outputs = [order[:150], order[150:150], order[150:]]
+        ends = np.cumsum(sizes[order])
+        for cut, room, usual in (
+            (tiles_for_many, 32 << 10, TILE_BYTES),
+            (tiles_for_many, 80 << 10, LARGE_TILE_BYTES),
+            (tiles_for_few, 80 << 10, FEW_TILE_BYTES),
+        ):
+            tiles = cut(sizes, head, outputs, room)
+            counts = np.diff(tiles.trees)
+            assert tiles.first[[0, -1]].tolist() == [0, tiles.count]
+            assert tiles.trees[tiles.first].tolist() == [0, 150, 150, 200]
+            assert (16 * tiles.pieces[1:]).tolist() == ends[tiles.trees[1:] - 1].tolist()
+            held = 16 * np.diff(tiles.pieces) + head * counts
+            assert tiles.size == held.max()
+            assert tiles.places == 2
+            assert tiles.bytes <= room
+            assert np.all(counts > 0)
+            if cut is tiles_for_many:
+                assert np.all((held <= usual) | (counts == 1))
+            else:
+                assert np.all((held <= usual) | (counts <= WALKERS))
+                full = np.delete(counts, [tiles.first[1] - 1, tiles.first[3] - 1])  # but for the last ones of an output
+                assert most == 900 or np.all(full % WALKERS == 0)
 
 
 @emulates

@@ -157,29 +157,66 @@ def test_functions() -> None:
     assert list(f[5:]) == [np.inf, 3, np.nextafter(1, 2)]
 
 
-COPIES = kernel(
-    """  extern __shared__ __align__(16) int all[];
-  copy(__cvta_generic_to_shared(all + 4 * threadIdx.x), x + 4 * threadIdx.x);
-  commit();
-  wait();
-  __syncthreads();
-  for (int i = 0; i < 4; i++) y[4 * threadIdx.x + i] = all[4 * (blockDim.x - 1 - threadIdx.x) + i];""",
-    "int* x, int* y",
-)
 ASM = """__device__ void wait() { asm volatile("cp.async.wait_group 0;" :  :  : "memory"); }
+__device__ void wait_all() { asm volatile("cp.async.wait_all;" :  :  : "memory"); }
 __device__ void commit() { asm volatile("cp.async.commit_group;" :  : ); }
 __device__ void copy(uint32_t __dst_mem, const void* __src_mem) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :  : "r"(__dst_mem), "l"(__src_mem) : "memory");
 }
 """
+BEGIN = "  copy(__cvta_generic_to_shared(all + 4 * threadIdx.x), x + 4 * threadIdx.x);\n"
+READ = "  for (int i = 0; i < 4; i++) y[4 * threadIdx.x + i] = all[4 * (blockDim.x - 1 - threadIdx.x) + i];\n"
+BARRIER = "  __syncthreads();\n"
 
 
-def test_asynchronous_copies_are_done_when_they_are_waited_for() -> None:
-    x = np.arange(256, dtype=np.int32)
-    for text, same in ((COPIES, True), (COPIES.replace("  wait();\n", ""), False)):
-        y = np.zeros(256, np.int32)
-        run(ASM + text, x, y, dynamic=1024, seed=3)
-        assert np.array_equal(y.reshape(-1, 4), x.reshape(-1, 4)[::-1]) == same
+def copies(*steps: str) -> Launch:
+    """A launch that writes four words of each thread's neighbour from the other end of the block."""
+    body = "  extern __shared__ __align__(16) int all[];\n" + "".join(steps)
+    arrays = np.arange(256, dtype=np.int32), np.zeros(256, np.int32)
+    return Launch(ASM + kernel(body, "int* x, int* y"), "k", arrays, 1, 64, 1024)
+
+
+def is_right(launch: Launch, seed: int) -> bool:
+    x, y = launch.arguments
+    assert isinstance(x, np.ndarray)
+    assert isinstance(y, np.ndarray)
+    y[:] = 0
+    launched(launch, seed)
+    return np.array_equal(y.reshape(-1, 4), x.reshape(-1, 4)[::-1])
+
+
+@pytest.mark.parametrize("wait", ["  commit();\n  wait();\n", "  wait_all();\n"])
+def test_asynchronous_copies(wait: str) -> None:
+    """Whether they are done at once or when they are waited for, as chance says."""
+    launch = copies(BEGIN, wait, BARRIER, READ, BARRIER, BEGIN, wait)
+    assert all(is_right(launch, seed) for seed in range(4))
+    without_races(launch, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([BEGIN, BARRIER, READ, BARRIER, "  wait_all();\n"], "copies, which has not waited for it"),
+        ([BEGIN, "  wait();\n", BARRIER, READ, BARRIER, "  wait_all();\n"], "copies, which has not waited for it"),
+        ([BEGIN, "  wait_all();\n", READ], "no barrier between"),
+        (
+            [BEGIN, "  wait_all();\n", BARRIER, READ, BEGIN.replace("x + 4", "y - 4 + 4"), "  wait_all();\n"],
+            "no barrier between",
+        ),
+    ],
+    ids=["no wait", "a wait for groups without the copy", "no barrier", "a copy to what others read"],
+)
+def test_wrong_asynchronous_copies(steps: list[str], message: str) -> None:
+    """The results are wrong, and the look at every access says why."""
+    launch = copies(*steps)
+    assert not all(is_right(launch, seed) for seed in range(4))
+    with pytest.raises(EmulationError, match=message):
+        without_races(launch, seed=1)
+
+
+def test_a_copy_that_nobody_waits_for() -> None:
+    with pytest.raises(EmulationError, match="ends and has not waited for what it copies"):
+        launched(copies(BEGIN))
 
 
 BEYOND = {

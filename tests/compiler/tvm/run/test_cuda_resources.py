@@ -72,7 +72,9 @@ def test_shared_trees_do_not_spill(name: str, local: int, threads: int, warps: i
     found = resources(sources)
     print(table(found))
     within_limits(found)
-    assert all(row.threads in (threads, 512) and row.local <= local and row.warps >= warps and row.spills == 0 for row in found)
+    assert all(row.threads in (threads, 512) and row.local <= local and row.spills == 0 for row in found)
+    # Blocks for few rows may have tiles so large that an SM of sm_80 has room for one block.
+    assert all(row.warps >= (16 if row.kernel.endswith("few rows") else warps) for row in found)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.levels import Levels
 from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.memory import memory_cycles
+from hbc.compiler.tvm.trees.gpu.tile_sizes import STAGED_BYTES
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, planes_cycles, shared_bytes, shared_bytes_of_few
 from hbc.compiler.tvm.trees.gpu.wide_links import WideLinks
 from hbc.ir.graph import Input, Node, topological
@@ -22,9 +23,7 @@ from hbc.ops.tree import TreeEnsemble
 FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, Links, FarLinks, WideLinks)}
 """The forms of trees that pass through shared memory, by strategy."""
 FEW_ROWS = 1 << 14
-"""Rows of a call that blocks of 32 rows compute: about as many as an H200 holds at once, four blocks an SM."""
-STAGED_BYTES = 16 << 10
-"""The most bytes of 32 rows that are copied to shared memory. An SM still has room for four blocks, most often."""
+"""Rows of a call that blocks of 32 rows compute: about as many as an H200 holds at once, if an SM has room for four blocks."""
 STAGED_ALIGNMENT = 16
 WALK_KEYS = 6.8
 """Clocks of a step of "walk" for a warp, without those for nodes: lines of keys in local memory. They were counted in forests of unlimited

@@ -9,7 +9,6 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
-from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.forks import (
@@ -26,7 +25,8 @@ from hbc.compiler.tvm.trees.gpu.forks import (
 )
 from hbc.compiler.tvm.trees.gpu.memory import memory_cycles
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, words_of_plane
-from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD, PackedTiles, TiledTrees, by_output
+from hbc.compiler.tvm.trees.gpu.tile_sizes import Tiles
+from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD, Bounds, PackedTrees, TiledTrees, by_output
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -43,11 +43,10 @@ AT_ONCE = 16
 
 
 @record
-class PackedFarLinks(PackedTiles):
-    """A tile is all trees of an output. trees i64[G]: its first tree, where the trees of an output follow those of the one before."""
+class PackedFarLinks(PackedTrees):
+    """Trees that stay in the card's memory. A tile is all trees of an output, and words are those of the forks."""
 
     forks: PackedForks
-    trees: Array
 
 
 class FarLinks(TiledTrees):
@@ -77,7 +76,7 @@ class FarLinks(TiledTrees):
 
     def __init__(self, f: Block, node: Node) -> None:
         super().__init__(f, node)
-        self.trees, self.starts = f.own(self.packed.trees, "i64"), f.own(self.packed.forks.starts, "i64")
+        self.starts = f.own(self.packed.forks.starts, "i64")
         self.wide = self.schedule.view("uint16")
         self.forks = T.alloc_buffer((self.count * WORDS,), "int32", scope="local")
         """For each row of the thread, the last fork that it has read."""
@@ -109,8 +108,11 @@ class FarLinks(TiledTrees):
         return max(work, LEVELS * walks * turns + lines, from_l2)
 
     @classmethod
-    def tile_bytes(cls, op: TreeEnsemble) -> int:
-        return 16
+    def tiles_of(cls, op: TreeEnsemble) -> tuple[Tiles, Tiles]:
+        sizes = [len(trees) for trees in by_output(op)]
+        trees = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        tiles = Tiles(np.arange(len(trees)), trees, np.zeros_like(trees), size=0, places=0)
+        return tiles, tiles
 
     @classmethod
     def compared(cls, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> tuple[Array, Array]:
@@ -118,21 +120,13 @@ class FarLinks(TiledTrees):
         return ranked.split_rank, rows * planes.number[ranked.split_plane]
 
     @classmethod
-    def pack_all(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTiles:
-        outputs = by_output(op)
+    def pack(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTrees:
         rank, address = cls.compared(ranked, planes, rows)
-        sizes = np.array([len(trees) for trees in outputs], np.int64)
-        return PackedFarLinks(
-            planes=planes,
-            tiles=aligned(4, "i32").reshape(1, 4),
-            counts=sizes,
-            first=np.arange(len(sizes) + 1),
-            forks=pack_forks(op, ranked, rank, address, cls.bits, np.concatenate(outputs)),
-            trees=np.cumsum(sizes) - sizes,
-        )
+        forks = pack_forks(op, ranked, rank, address, cls.bits, np.concatenate(by_output(op)))
+        return PackedFarLinks(planes, *cls.tiles_of(op), forks.words, forks)
 
-    def enter(self, tile: Expr) -> None:
-        self.first_tree = T.Bind(self.f.constant(self.trees, "i64", tile))
+    def enter(self, tile: Bounds, place: Expr) -> None:
+        self.first_tree = T.Bind(tirx.Cast("int64", tile.first_tree))
 
     def walk(self, tree: Expr) -> None:
         place, zero, at_leaf = self.first_tree + tirx.Cast("int64", tree), _word(0), _word(AT_LEAF)

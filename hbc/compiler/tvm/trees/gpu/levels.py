@@ -7,17 +7,13 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
+from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import GpuTiles
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
-from hbc.compiler.tvm.trees.gpu.tiles import (
-    MOST_TILE_BYTES,
-    PLANE_BYTES,
-    READS_OF_LEAF,
-    TILE_BYTES,
-    TiledTrees,
-)
+from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE, PLANE_BYTES
+from hbc.compiler.tvm.trees.gpu.tiles import READS_OF_LEAF, WORD, Bounds, PackedTrees, TiledTrees, by_output
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -61,9 +57,7 @@ class Levels(TiledTrees):
         size = 1 << self.depth
         self.nodes, self.words = self.schedule.view("uint16"), self.schedule.view("uint32")
         self.values = self.schedule.view(DTYPES[self.dtype])
-        self.first_node = self.start // 2
-        self.first_value = (self.start + _node_bytes(self.op)) // self.op.values.itemsize
-        self.size = size
+        self.size, self.bytes = size, _tree_bytes(self.op)
         rows = self.schedule.plane_rows
         self.plane, self.shift = (tirx.const(value, "uint32") for value in (-rows & PLANE_BYTES - 1, 33 - rows.bit_length()))
 
@@ -79,14 +73,12 @@ class Levels(TiledTrees):
         return op.n_trees * float(cls.walks(op) * walk + READS_OF_LEAF[op.values.itemsize] * op.values.shape[1])
 
     @classmethod
-    def tile_bytes(cls, op: TreeEnsemble) -> int:
-        return _node_bytes(op) + _value_bytes(op)
+    def tree_bytes(cls, op: TreeEnsemble) -> Array:
+        return np.full(op.n_trees, _tree_bytes(op))
 
     @classmethod
-    def pack(
-        cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, rows: int
-    ) -> tuple[list[Array], list[int]]:
-        depth, together = _depth(op), _trees(op)
+    def pack(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTrees:
+        trees, depth = np.concatenate([*by_output(op), np.zeros(0, np.int64)]).astype(np.int64), _depth(op)
         rank = np.append(ranked.split_rank, MOST_IN_PLANE)
         words = np.append(planes.number[ranked.split_plane], 0) * rows + rank
         leaf_of = lambda tree, number: ~ranked.leaves[ranked.leaf_starts[tree] + number].astype(np.int64)  # noqa: E731
@@ -102,21 +94,23 @@ class Levels(TiledTrees):
                 children.append(np.where(at >= 0, below, at))
             at = np.stack(children, axis=2).reshape(len(trees), 2 << level)
         values = np.ascontiguousarray(op.values[~at].transpose(0, 2, 1))  # [trees, columns, leaves]
-        tiles, counts = [], []
-        for first in range(0, len(trees), together):
-            part = slice(first, first + together)
-            tile = np.zeros(cls.tile_bytes(op), np.uint8)
-            for start, array in ((0, nodes[part]), (_node_bytes(op), values[part])):
-                tile[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
-            tiles.append(tile)
-            counts.append(len(nodes[part]))
-        return tiles, counts
+        size, first_value = _tree_bytes(op), _node_bytes(op)
+        words = aligned(max(len(trees) * size, PIECE) // 4, "i32")
+        packed = words.view(np.uint8)[: len(trees) * size].reshape(len(trees), size)
+        packed[:, : 2 << depth] = nodes.view(np.uint8)
+        packed[:, first_value : first_value + values[0].nbytes] = values.reshape(len(trees), -1).view(np.uint8)
+        return PackedTrees(planes, *cls.tiles_of(op), words)
+
+    def enter(self, tile: Bounds, place: Expr) -> None:
+        self.first_node, self.first_word, self.first_value = (
+            self.begin(place, size) for size in (2, WORD, self.op.values.itemsize)
+        )
 
     def walk(self, tree: Expr) -> None:
-        first = T.Bind(tree * self.size + self.first_node)
+        first = T.Bind(tree * (self.bytes // 2) + self.first_node)
         top = top_levels(self.depth, self.count)
         if top:
-            self._walk_top(tirx.truncdiv(first, tirx.const(2, "int32")), top)
+            self._walk_top(T.Bind(tree * (self.bytes // WORD) + self.first_word), top)
         else:
             for row in self.rows:
                 T.buffer_store(self.at, tirx.const(1, "uint32"), [row])
@@ -160,8 +154,9 @@ class Levels(TiledTrees):
         return tirx.bitwise_or(tirx.bitwise_and(bytes_, least), tirx.bitwise_and(tirx.bitwise_or(bytes_, least), carry))
 
     def value(self, tree: Expr, row: int, column: Expr) -> Expr:
-        leaf = (tree * self.width + tirx.Cast("int32", column)) * self.size + (self.first_value - self.size)
-        return self.values[leaf + tirx.Cast("int32", self.at[row])]
+        size = self.op.values.itemsize
+        leaf = tirx.Cast("int32", column) * self.size + (_node_bytes(self.op) // size - self.size)
+        return self.values[tree * (self.bytes // size) + self.first_value + leaf + tirx.Cast("int32", self.at[row])]
 
 
 def _bytes_of(word: Expr, which: int) -> Expr:
@@ -183,26 +178,14 @@ def _depth(op: TreeEnsemble) -> int:
     return int(op.depths.max(initial=0))
 
 
-def _tree_bytes(op: TreeEnsemble) -> int:
-    """The bytes of one tree."""
-    return 2 + op.values.itemsize * op.values.shape[1] << _depth(op)
-
-
-def _trees(op: TreeEnsemble) -> int:
-    """The trees of a tile: a power of two, and not more than an output has."""
-    most = int(np.bincount(op.target, minlength=1).max())
-    fit = max(TILE_BYTES // _tree_bytes(op), 1)
-    return min(1 << fit.bit_length() - 1, 1 << max(most - 1, 0).bit_length())
-
-
 def _node_bytes(op: TreeEnsemble) -> int:
-    """The bytes of a tile's nodes, a multiple of 16."""
-    return -(-(_trees(op) * 2 << _depth(op)) // 16) * 16
+    """The bytes of the nodes of a tree, a multiple of those of a value."""
+    return max(2 << _depth(op), op.values.itemsize)
 
 
-def _value_bytes(op: TreeEnsemble) -> int:
-    """The bytes of a tile's values, a multiple of 16."""
-    return -(-(_trees(op) * op.values.itemsize * op.values.shape[1] << _depth(op)) // 16) * 16
+def _tree_bytes(op: TreeEnsemble) -> int:
+    """The bytes of a tree, a multiple of a piece."""
+    return -(-(_node_bytes(op) + (op.values[0].nbytes << _depth(op))) // PIECE) * PIECE
 
 
 @tree_kernel("levels", nanoseconds=lambda op: 1.0, fits=Levels.fits)

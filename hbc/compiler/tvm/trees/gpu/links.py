@@ -7,16 +7,12 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
+from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
-from hbc.compiler.tvm.trees.gpu.tiles import (
-    MOST_TILE_BYTES,
-    READS_OF_LEAF,
-    TILE_BYTES,
-    TiledTrees,
-    by_output,
-)
+from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE
+from hbc.compiler.tvm.trees.gpu.tiles import READS_OF_LEAF, WORD, Bounds, PackedTrees, TiledTrees, by_output
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -42,6 +38,17 @@ class LinkedTrees:
     words: Array
     values: Array
     starts: Array
+
+
+@record
+class PackedLinks(PackedTrees):
+    """Trees as "links" has them: the nodes of each, and behind them the values of all nodes, column after column.
+
+    heads i32[T, 4]: where each tree lies, output by output: its first node, its first value, its depth, its nodes. Nodes and values are
+    counted from the beginning of `words`, as if all of it were nodes or values.
+    """
+
+    heads: Array
 
 
 def link(op: TreeEnsemble, ranked: RankedTrees, compared: Array) -> LinkedTrees:
@@ -79,6 +86,9 @@ class Links(TiledTrees):
     """
 
     name = "links"
+    head_bytes = HEAD * WORD
+
+    packed: PackedLinks
 
     def __init__(self, f: Block, node: Node) -> None:
         super().__init__(f, node)
@@ -89,7 +99,7 @@ class Links(TiledTrees):
 
     @classmethod
     def fits(cls, op: TreeEnsemble) -> bool:
-        return op.output == "sum" and cls.threads(op) > 0 and int(_bytes(op).max(initial=0)) <= MOST_TILE_BYTES
+        return op.output == "sum" and cls.threads(op) > 0 and int(_bytes(op).max(initial=0)) + cls.head_bytes <= MOST_TILE_BYTES
 
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:
@@ -98,8 +108,8 @@ class Links(TiledTrees):
         return max(CYCLES_OF_STEP * steps, READS_OF_STEP * steps + leaves)
 
     @classmethod
-    def tile_bytes(cls, op: TreeEnsemble) -> int:
-        return max((int(_bytes(op)[group].sum()) for trees in by_output(op) for group in _groups(op, trees)), default=16)
+    def tree_bytes(cls, op: TreeEnsemble) -> Array:
+        return _bytes(op)
 
     @classmethod
     def compared(cls, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> Array:
@@ -107,27 +117,34 @@ class Links(TiledTrees):
         return planes.number[ranked.split_plane] * rows + ranked.split_rank
 
     @classmethod
-    def pack(
-        cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, rows: int
-    ) -> tuple[list[Array], list[int]]:
+    def pack(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTrees:
         linked = link(op, ranked, cls.compared(ranked, planes, rows))
-        tiles, groups = [], _groups(op, trees)
-        for group in groups:
-            heads = np.zeros((len(group), HEAD), np.int32)
-            nodes = [linked.words[linked.starts[tree] : linked.starts[tree + 1]] for tree in group]
-            values = [linked.values[linked.starts[tree] : linked.starts[tree + 1]].T for tree in group]
-            counts = np.array([len(words) for words in nodes])
-            first_value = -(-(heads.nbytes + 4 * int(counts.sum())) // 8) * 8
-            before = np.cumsum(counts) - counts
-            heads[:, 0] = heads.nbytes // 4 + before
-            heads[:, 1] = first_value // op.values.itemsize + before * op.values.shape[1]
-            heads[:, 2], heads[:, 3] = op.depths[group], counts
-            tile = np.zeros(first_value + int(counts.sum()) * op.values[0].nbytes, np.uint8)
-            for place, parts in ((0, [heads]), (heads.nbytes, nodes), (first_value, values)):
-                joined = np.concatenate([np.ascontiguousarray(part).reshape(-1) for part in parts]).view(np.uint8)
-                tile[place : place + len(joined)] = joined
-            tiles.append(tile)
-        return tiles, [len(group) for group in groups]
+        order = np.concatenate([*by_output(op), np.zeros(0, np.int64)]).astype(np.int64)
+        sizes, counts = _bytes(op), nodes_of(op)
+        start = np.zeros(op.n_trees, np.int64)
+        start[order] = np.cumsum(sizes[order]) - sizes[order]
+        first_value = (start + _node_bytes(op)) // op.values.itemsize
+        words = aligned(max(int(sizes.sum()), PIECE) // WORD, "i32")
+        values = words.view(op.values.dtype)
+        number = np.arange(int(counts.sum())) - np.repeat(linked.starts[:-1], counts)  # of each node in its tree
+        words[np.repeat(start // WORD, counts) + number] = linked.words.view(np.int32)
+        for column in range(op.values.shape[1]):
+            values[np.repeat(first_value + column * counts, counts) + number] = linked.values[:, column]
+        heads = aligned(HEAD * max(op.n_trees, 1), "i32").reshape(-1, HEAD)
+        heads[: op.n_trees] = np.stack([start // WORD, first_value, op.depths, counts], axis=1)[order]
+        return PackedLinks(planes, *cls.tiles_of(op), words, heads)
+
+    def copy(self, tile: Bounds, place: Expr) -> None:
+        """Beside the trees, their heads. They lie behind the trees."""
+        super().copy(tile, place)
+        start = T.Bind(place * self.tiles.size + tile.pieces * PIECE + self.start)
+        self.copy_pieces(self.packed.heads, tile.first_tree, tile.trees, start)
+
+    def enter(self, tile: Bounds, place: Expr) -> None:
+        self.first_head = T.Bind(self.begin(place, WORD) + tile.pieces * (PIECE // WORD))
+        # From the place of a node or value in `words` to that in shared memory.
+        sizes = WORD, self.op.values.itemsize
+        self.from_words = [T.Bind(self.begin(place, size) - tile.first_piece * (PIECE // size)) for size in sizes]
 
     def walk(self, tree: Expr) -> None:
         first, self.first_value, depth, *stride = self.head(tree)
@@ -145,9 +162,9 @@ class Links(TiledTrees):
 
     def head(self, tree: Expr) -> list[Expr]:
         """The numbers that say where a tree of the tile lies; the last one only if leaves have several values."""
-        first, value, *rest = (self.heads[tree * HEAD + (self.start // 4 + i)] for i in range(HEAD - (self.width == 1)))
-        places = (first + self.start // 4, value + self.start // self.op.values.itemsize)
-        return [T.Bind(number) for number in (*places, *rest)]
+        first, value, *rest = (self.heads[self.first_head + tree * HEAD + i] for i in range(HEAD - (self.width == 1)))
+        nodes, values = self.from_words
+        return [T.Bind(number) for number in (first + nodes, value + values, *rest)]
 
     def node_at(self, place: Expr) -> Expr:
         """A node, uint32."""
@@ -167,23 +184,14 @@ def nodes_of(op: TreeEnsemble) -> Array:
     return 2 * op.leaf_counts.astype(np.int64) - 1
 
 
+def _node_bytes(op: TreeEnsemble) -> Array:
+    """i64[T]: the bytes of the nodes of each tree, multiples of those of a value."""
+    return -(-(WORD * nodes_of(op)) // op.values.itemsize) * op.values.itemsize
+
+
 def _bytes(op: TreeEnsemble) -> Array:
-    """i64[T]: the most bytes that each tree adds to a tile, a multiple of 16."""
-    return -(-(4 * HEAD + nodes_of(op) * (4 + op.values[0].nbytes) + 8) // 16) * 16
-
-
-def _groups(op: TreeEnsemble, trees: Array) -> list[Array]:
-    """The trees of an output in groups, in their order. Each group is a tile of TILE_BYTES at most, or of one tree."""
-    size = _bytes(op)
-    groups: list[list[int]] = []
-    room = 0
-    for tree in trees.tolist():
-        if not groups or size[tree] > room:
-            groups.append([])
-            room = TILE_BYTES
-        groups[-1].append(tree)
-        room -= int(size[tree])
-    return [np.array(group) for group in groups]
+    """i64[T]: the bytes of each tree, multiples of a piece."""
+    return -(-(_node_bytes(op) + nodes_of(op) * op.values[0].nbytes) // PIECE) * PIECE
 
 
 @tree_kernel("links", nanoseconds=lambda op: 1.0, fits=Links.fits)

@@ -1,16 +1,21 @@
 """What tree kernels of a GPU have in common that let trees pass through shared memory, a tile of them at a time.
 
+    all threads begin to copy the first tile, 16 bytes at a time
     the planes of the block's rows are computed (planes.py), and stay in shared memory
     for output in outputs:                                                   # a few columns at a time, if leaves are vectors
         sums = base[output]                                                  # of each thread's four rows, in registers
         for tile in the tiles of the output:
-            barrier; all threads copy the tile, 16 bytes at a time; barrier
+            each thread waits for what it copies; barrier
+            all threads begin to copy the next tile, to the place of the one before this
             for tree in tile:
                 sums += the value of the leaf that each row reaches
         y[output] = sums
 
 A thread adds the leaves of its rows in the order of the trees, in the dtype of the values. So sums have the bits of the source's own loop,
 and are the same on every run.
+
+The trees lie in the card's memory one after the other, and a tile is some that follow each other. So the kernels for many and for few
+rows read the same trees, in tiles of other sizes. tile_sizes.py says how large they are.
 """
 
 from __future__ import annotations
@@ -19,17 +24,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block, Row
-from hbc.compiler.tvm.nest.model_data import aligned
-from hbc.compiler.tvm.nest.schedule import FEW_WARPS, LANES, MOST_SHARED, GpuFewRows, GpuTiles
+from hbc.compiler.tvm.nest.schedule import FEW_WARPS, LANES, MOST_SHARED, WALKERS, GpuFewRows, GpuTiles, staged_stride
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, fill_planes, pack_planes, words_of_plane
+from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE, PLANE_BYTES, STAGED_BYTES, Tiles, tiles_for_few, tiles_for_many
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, dtype_name
@@ -41,11 +46,6 @@ THREADS = (512, 256, 128)
 """Threads of a block, by the planes of its rows. Twice as many planes leave room for half as many rows."""
 WORD = 4
 """The bytes of a word of shared memory: those of a thread's rows in a plane."""
-PLANE_BYTES = 64 << 10
-"""The most bytes of a block's planes. So 16 bits say where the byte of a plane and row lies."""
-TILE_BYTES = 24 << 10
-"""The bytes of a tile, about. A block of 2,048 rows walks such a tile in 13,000 clocks, and copies it in 1,500 at most."""
-MOST_TILE_BYTES = MOST_SHARED - PLANE_BYTES
 READS_OF_LEAF = {4: 3.0, 8: 5.0}
 """Wavefronts of a warp that reads values, by their bytes. A warp reads 8 bytes in two halves."""
 IN_REGISTERS = {512: 4, 256: 8, 128: 8}
@@ -63,17 +63,25 @@ def threads_for(planes: int) -> int:
 
 
 @record
-class PackedTiles:
-    """An ensemble as tiles.
+class PackedTrees:
+    """An ensemble in the card's memory.
 
-    planes: of its rows. tiles i32[N, W]: the words of each tile, multiples of four. counts i64[N]: the trees of each. first i64[G + 1]:
-    output g has the tiles first[g]:first[g + 1].
+    planes: of its rows. many, few: the tiles of the two kernels. words i32[W]: the trees, output by output, each at a multiple of a piece.
     """
 
     planes: PackedPlanes
-    tiles: Array
-    counts: Array
-    first: Array
+    many: Tiles
+    few: Tiles
+    words: Array
+
+
+class Bounds(NamedTuple):
+    """A tile, as int32 of the code: its first piece, how many it has, its first tree, how many it has."""
+
+    first_piece: Expr
+    pieces: Expr
+    first_tree: Expr
+    trees: Expr
 
 
 class TiledTrees(ABC):
@@ -94,16 +102,20 @@ class TiledTrees(ABC):
         self.width = self.op.values.shape[1]
         self.dtype = dtype_name(self.op.values.dtype)
         self.packed = f.once(_packing(type(self), f.schedule.plane_rows), self.op)
+        self.tiles = self.packed.few if isinstance(f.schedule, GpuFewRows) else self.packed.many
+        self.tree_numbers, self.pieces = f.own(self.tiles.trees, "i32"), f.own(self.tiles.pieces, "i32")
         self.count = f.schedule.rows_of_thread
         self.rows = range(self.count)
         self.start = len(self.packed.planes.first) * words_of_plane(f.schedule, self.bits) * f.schedule.words * WORD
-        """The byte of shared memory at which the tile begins."""
+        """The byte of shared memory at which the tiles begin."""
         self.ranks = f.schedule.view("uint8")
         self.own = T.Bind(f.schedule.word * WORD)
         self.at = T.alloc_buffer((self.count,), "uint32", scope="local")
         """For each row of the thread, where it is."""
         self.columns = columns_of_pass(self.op, f.schedule.threads)
         """The values of a leaf that a pass adds."""
+        self.turn = T.alloc_buffer((1,), "int32", scope="local")
+        """In blocks of few rows, 0 or 1 by turns: where the values lie of the trees that are walked now."""
         self.sums = T.alloc_buffer((self.count * self.columns,), DTYPES[self.dtype], scope="local")
 
     # --- what a form of trees says
@@ -128,32 +140,26 @@ class TiledTrees(ABC):
     def fits(cls, op: TreeEnsemble) -> bool:
         """Whether an ensemble stays within the limits of this form."""
 
-    @classmethod
-    @abstractmethod
-    def tile_bytes(cls, op: TreeEnsemble) -> int:
-        """The bytes of a tile. A multiple of 16."""
+    head_bytes = 0
+    """The bytes of a tree in shared memory beside those of `tree_bytes`, a multiple of a piece."""
 
     @classmethod
-    def pack(
-        cls, op: TreeEnsemble, trees: Array, ranked: RankedTrees, planes: PackedPlanes, rows: int
-    ) -> tuple[list[Array], list[int]]:
-        """(the bytes of each tile, how many trees it has) for some trees, which add to the same output, in their order."""
+    def tree_bytes(cls, op: TreeEnsemble) -> Array:
+        """i64[T]: the bytes of each tree, multiples of a piece."""
         raise NotImplementedError
 
     @classmethod
-    def pack_all(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTiles:
-        """The ensemble as tiles, which `pack` makes."""
-        tiles, counts, first = [], [], [0]
-        for trees in by_output(op):
-            parts, sizes = cls.pack(op, trees, ranked, planes, rows)
-            tiles += parts
-            counts += sizes
-            first.append(len(tiles))
-        size = cls.tile_bytes(op)
-        words = aligned(max(len(tiles), 1) * size // 4, "i32").reshape(-1, size // 4)
-        for row, tile in zip(words, tiles, strict=False):
-            row.view(np.uint8)[: len(tile)] = tile
-        return PackedTiles(planes, words, np.array(counts, np.int64), np.array(first, np.int64))
+    def tiles_of(cls, op: TreeEnsemble) -> tuple[Tiles, Tiles]:
+        """(the tiles of blocks for many rows, those of blocks for few rows)."""
+        sizes, outputs = cls.tree_bytes(op), by_output(op)
+        many = MOST_SHARED - cls.planes(op) * cls.threads(op) * WORD
+        few = MOST_SHARED - cls.planes(op) * LANES * WORD - values_of_few(op) - rows_of_few(op)
+        return tiles_for_many(sizes, cls.head_bytes, outputs, many), tiles_for_few(sizes, cls.head_bytes, outputs, few)
+
+    @classmethod
+    @abstractmethod
+    def pack(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTrees:
+        """The ensemble as tiles."""
 
     @classmethod
     @abstractmethod
@@ -173,20 +179,26 @@ class TiledTrees(ABC):
     def emit(self) -> None:
         """Emit the sums of all rows of the block."""
         f, node, packed = self.f, self.node, self.packed
-        counts, first = f.own(packed.counts, "i64"), f.own(packed.first, "i64")
+        first = f.own(self.tiles.first, "i32")
         base = f.own(self.op.base, self.dtype)
-        self.schedule.barrier()  # the planes lie where other threads may still read the tile of an ensemble before
+        self.schedule.barrier()  # planes and tiles lie where other threads may still read those of an ensemble before
+        if self.tiles.early:
+            zero = tirx.const(0, "int32")
+            self.copy(self.bounds(zero), zero)
         if len(packed.planes.first):
             fill_planes(f, self.schedule, node.inputs[0], packed.planes, self.bits)
         if isinstance(self.schedule, GpuFewRows):
-            self.schedule.barrier()  # other warps read the planes
-        with self._passes() as (output, group):
+            T.buffer_store(self.turn, tirx.const(0, "int32"), [0])
+            if self.tiles.early:
+                self.wait()
+            else:
+                self.schedule.barrier()  # other warps read the planes
+        with self._passes() as (number, output, group):
             with self._columns() as column:
                 for row in self.rows:
                     T.buffer_store(self.sums, f.constant(base, self.dtype, output + column), [self._place(row, column)])
-            with T.serial(f.constant(first, "i64", group), f.constant(first, "i64", group + 1)) as tile:
-                self.enter(tile)
-                count = T.Bind(tirx.Cast("int32", f.constant(counts, "i64", tile)))
+            with T.serial(f.constant(first, "i32", group), f.constant(first, "i32", group + 1)) as tile:
+                count = self.fetch(number, tile)
                 if isinstance(self.schedule, GpuFewRows):
                     self._add_shared(self.schedule, count, output)
                 else:
@@ -198,9 +210,9 @@ class TiledTrees(ABC):
                     f.store(node, output + column, Row(tirx.const(row, "int64")), self.sums[self._place(row, column)])
 
     @contextmanager
-    def _passes(self) -> Iterator[tuple[Expr, Expr]]:
-        """Loop over passes. Yields the first output that a pass adds, and the group of trees that add to it. The last pass over leaves of
-        several values adds some again, so that all passes add as many.
+    def _passes(self) -> Iterator[tuple[Expr, Expr, Expr]]:
+        """Loop over passes. Yields the number of a pass, the first output that it adds, and the group of trees that add to it. The last
+        pass over leaves of several values adds some again, so that all passes add as many.
 
         nvcc does not know how many passes there are, so it does not unroll the loop. If it did, the sums of all passes would stay in
         registers while rows walk.
@@ -210,9 +222,9 @@ class TiledTrees(ABC):
         count = self.f.own(np.array([passes]), "i64")
         with T.serial(zero, tirx.const(1, "int64") if passes == 1 else self.f.constant(count, "i64", zero)) as number:
             if self.width == 1:
-                yield number, number
+                yield number, number, number
             else:
-                yield T.Bind(tirx.Min(number * self.columns, tirx.const(self.width - self.columns, "int64"))), zero
+                yield number, T.Bind(tirx.Min(number * self.columns, tirx.const(self.width - self.columns, "int64"))), zero
 
     def _add(self, count: Expr, output: Expr) -> None:
         """Walk the trees of a tile one after the other, and add their values. Threads without rows do nothing."""
@@ -230,31 +242,34 @@ class TiledTrees(ABC):
         """Walk the trees of a tile, each warp another one. The values go through shared memory to the first warp, which adds them in the
         order of the trees. It does so while the others walk the next trees, so values have two places that take turns."""
         reached = schedule.view(DTYPES[self.dtype])
-        start = (self.start + self.packed.tiles.shape[1] * WORD) // self.op.values.itemsize
-        lane, warps = schedule.word, tirx.const(FEW_WARPS, "int32")
+        start = (self.start + self.tiles.bytes) // self.op.values.itemsize
+        lane, walkers = schedule.word, tirx.const(WALKERS, "int32")
         size = self.columns * LANES  # values of the rows in a tree
 
-        def place(turn: Expr, tree: Expr, column: Expr) -> Expr:
-            own = tirx.truncmod(turn, tirx.const(2, "int32")) * FEW_WARPS + tree
-            return own * size + tirx.Cast("int32", column) * LANES + lane + start
+        def place(tree: Expr, column: Expr) -> Expr:
+            return (self.turn[0] * WALKERS + tree) * size + tirx.Cast("int32", column) * LANES + lane + start
 
-        with T.serial(tirx.const(0, "int32"), tirx.truncdiv(count + (FEW_WARPS - 1), warps)) as turn:
-            tree = T.Bind(turn * warps + schedule.warp)
-            with T.If(tirx.LT(tree, count)), T.Then():
+        with T.serial(tirx.const(0, "int32"), tirx.truncdiv(count + (WALKERS - 1), walkers)) as turn:
+            own = T.Bind(schedule.warp - 1)
+            tree = T.Bind(turn * walkers + own)
+            with T.If(tirx.And(tirx.LE(tirx.const(0, "int32"), own), tirx.LT(tree, count))), T.Then():
                 self.walk(tree)
                 with self._columns() as column:
-                    value = self.value(tree, 0, self._column(output, column))
-                    T.buffer_store(reached, value, [place(turn, schedule.warp, column)])
-            schedule.barrier()
-            walked = T.serial(tirx.const(0, "int32"), tirx.Min(warps, count - turn * warps))
+                    T.buffer_store(reached, self.value(tree, 0, self._column(output, column)), [place(own, column)])
+            if self.tiles.places == 2:
+                self.wait()
+            else:
+                schedule.barrier()
+            walked = T.serial(tirx.const(0, "int32"), tirx.Min(walkers, count - turn * walkers))
             with schedule.writes(), walked as other, self._columns() as column:
                 at = self._place(0, column)
-                T.buffer_store(self.sums, tirx.Add(self.sums[at], reached[place(turn, other, column)]), [at])
+                T.buffer_store(self.sums, tirx.Add(self.sums[at], reached[place(other, column)]), [at])
+            T.buffer_store(self.turn, 1 - self.turn[0], [0])
 
     def _share_sums(self, schedule: GpuFewRows) -> None:
         """Give the sums of the first warp to the others, which go on with them."""
         reached = schedule.view(DTYPES[self.dtype])
-        start = (self.start + self.packed.tiles.shape[1] * WORD) // self.op.values.itemsize
+        start = (self.start + self.tiles.bytes) // self.op.values.itemsize
 
         def place(column: Expr) -> Expr:
             return tirx.Cast("int32", column) * LANES + schedule.word + start
@@ -273,18 +288,79 @@ class TiledTrees(ABC):
             plane = tirx.shift_right(plane, tirx.const(shift, "uint32"))
         return tirx.Cast("uint32", self.ranks[tirx.bitwise_or(tirx.Cast("int32", plane), self.own) + row])
 
-    def enter(self, tile: Expr) -> None:
-        """Copy a tile to shared memory, 16 bytes a thread and round."""
+    def fetch(self, number: Expr, tile: Expr) -> Expr:
+        """Emit what gets a tile to shared memory, and calls `enter`. Returns how many trees it has. number: of the pass.
+
+        With two places, the tile was being copied while the threads walked the one before it. When all of them have done so, they begin to
+        copy the next one. With one place, all wait for the copy. An only tile is copied once. Blocks of few rows have waited for the tile
+        at the end of the walks before it.
+        """
+        zero, one, tiles = tirx.const(0, "int32"), tirx.const(1, "int32"), tirx.const(self.tiles.count, "int32")
+        here, few = self.bounds(tile), isinstance(self.schedule, GpuFewRows)
+        if not self.tiles.places:
+            self.enter(here, zero)
+            return here.trees
+        if self.tiles.places == 1:
+            if not self.tiles.early:
+                self.schedule.barrier()
+                self.copy(here, zero)
+            if not (self.tiles.early and few):
+                self.wait()
+            self.enter(here, zero)
+            return here.trees
+        # The passes over leaves of several values read all tiles again. Otherwise tiles have one numbering over all passes.
+        turn = tile if self.width == 1 else T.Bind(tirx.Cast("int32", number) * tiles + tile)
+        last = self.tiles.count * (1 if self.width == 1 else passes_of(self.op, self.schedule.threads)) - 1
+        # Threads read where the next one lies while they wait for others. Behind the last one there is nothing to copy.
+        first, pieces, tree, trees = self.bounds(T.Bind(tirx.Select(tirx.LT(tile + 1, tiles), tile + 1, zero)))
+        more = tirx.LT(turn, tirx.const(last, "int32"))
+        following = Bounds(
+            first, *(T.Bind(each) for each in (tirx.Select(more, pieces, zero), tree, tirx.Select(more, trees, zero)))
+        )
+        place = T.Bind(tirx.bitwise_and(turn, one))
+        if not few:
+            self.wait()
+        self.copy(following, one - place)
+        self.enter(here, place)
+        return here.trees
+
+    def bounds(self, tile: Expr) -> Bounds:
+        """What the code reads of a tile before it gets there."""
+        pieces, trees = (
+            [T.Bind(self.f.constant(starts, "i32", tirx.Cast("int64", tile) + i)) for i in range(2)]
+            for starts in (self.pieces, self.tree_numbers)
+        )
+        return Bounds(pieces[0], T.Bind(pieces[1] - pieces[0]), trees[0], T.Bind(trees[1] - trees[0]))
+
+    def copy(self, tile: Bounds, place: Expr) -> None:
+        """Emit what begins to copy a tile to a place in shared memory, 0 or 1."""
+        start = T.Bind(place * self.tiles.size + self.start)
+        self.copy_pieces(self.packed.words, tile.first_piece, tile.pieces, start)
+
+    def copy_pieces(self, words: Array, first: Expr, count: Expr, place: Expr) -> None:
+        """Emit what begins to copy pieces of an array i32 to a byte of shared memory, each by another thread."""
+        memory, threads, thread = self.schedule.view("int32"), self.schedule.threads, self.schedule.thread
+        # If nvcc unrolls this loop, it keeps the address of shared memory in another kind of register, and a step of a row takes an
+        # instruction more.
+        rounds = T.Bind(tirx.truncdiv(count - thread + (threads - 1), tirx.const(threads, "int32")))
+        with T.serial(tirx.const(0, "int32"), rounds, annotations={"disable_unroll": True}) as number:
+            at = T.Bind(number * threads + thread)
+            source = self.f.constant(words, "i32", tirx.Cast("int64", first + at) * (PIECE // WORD))
+            target = memory[tirx.shift_right(place, tirx.const(2, "int32")) + at * (PIECE // WORD)]
+            T.evaluate(T.ptx["cp.async.cg.shared.global"](T.address_of(target), T.address_of(source), PIECE))
+
+    def wait(self) -> None:
+        """Emit what waits until all threads have copied what they began to copy."""
+        T.evaluate(T.ptx["cp.async.wait_all"]())
         self.schedule.barrier()
-        tiles = self.packed.tiles
-        size, threads, thread = tiles.shape[1] // 4, self.schedule.threads, self.schedule.thread
-        memory, start = self.schedule.view("int32"), self.start // 4
-        with T.serial(tirx.const(0, "int32"), tirx.const(-(-size // threads), "int32")) as turn:
-            at = T.Bind(turn * threads + thread)
-            with T.If(tirx.LT(at, tirx.const(size, "int32"))), T.Then():
-                words = self.f.constants(tiles, "i32", (tile * size + tirx.Cast("int64", at)) * 4, 4)
-                T.buffer_store(memory, words, [tirx.Ramp(at * 4 + start, tirx.const(1, "int32"), 4)])
-        self.schedule.barrier()
+
+    @abstractmethod
+    def enter(self, tile: Bounds, place: Expr) -> None:
+        """Emit what the walks of the trees of a tile have in common. place: 0 or 1, where it is in shared memory."""
+
+    def begin(self, place: Expr, size: int) -> Expr:
+        """Where a tile begins in shared memory, in elements of `size` bytes."""
+        return T.Bind(place * (self.tiles.size // size) + self.start // size)
 
     def _columns(self) -> Any:
         """Loop over the values that a pass adds. nvcc unrolls it, and keeps the sums in registers."""
@@ -299,14 +375,14 @@ class TiledTrees(ABC):
 
 
 @cache
-def _packing(form: type[TiledTrees], rows: int) -> partial[PackedTiles]:
+def _packing(form: type[TiledTrees], rows: int) -> partial[PackedTrees]:
     """The function that packs ensembles in a form, always the same one (`FunctionBuilder.once` asks for that)."""
     return partial(_pack, form, rows)
 
 
-def _pack(form: type[TiledTrees], rows: int, op: TreeEnsemble) -> PackedTiles:
+def _pack(form: type[TiledTrees], rows: int, op: TreeEnsemble) -> PackedTrees:
     ranked = op.once(ranked_trees)
-    return form.pack_all(op, ranked, pack_planes(ranked, dtype_name(op.threshold.dtype), form.bits), rows)
+    return form.pack(op, ranked, pack_planes(ranked, dtype_name(op.threshold.dtype), form.bits), rows)
 
 
 def passes_of(op: TreeEnsemble, threads: int) -> int:
@@ -327,14 +403,24 @@ def by_output(op: TreeEnsemble) -> list[Array]:
 
 
 def shared_bytes(op: TreeEnsemble, form: type[TiledTrees], threads: int) -> int:
-    """The bytes of shared memory that an ensemble takes."""
-    return form.planes(op) * threads * WORD + form.tile_bytes(op)
+    """The bytes of shared memory that an ensemble takes. TVM asks for some."""
+    return max(form.planes(op) * threads * WORD + form.tiles_of(op)[0].bytes, PIECE)
 
 
 def shared_bytes_of_few(op: TreeEnsemble, form: type[TiledTrees]) -> int:
-    """The bytes of shared memory that it takes of a block of `GpuFewRows`, with two values for each row, warp and column of a pass."""
-    values = 2 * FEW_WARPS * LANES * op.values.itemsize * columns_of_pass(op, FEW_WARPS * LANES)
-    return form.planes(op) * LANES * WORD + form.tile_bytes(op) + values
+    """The bytes of shared memory that it takes of a block of `GpuFewRows`."""
+    return form.planes(op) * LANES * WORD + form.tiles_of(op)[1].bytes + values_of_few(op)
+
+
+def values_of_few(op: TreeEnsemble) -> int:
+    """The bytes of two values for each row, warp and column of a pass, in a block of `GpuFewRows`."""
+    return 2 * WALKERS * LANES * op.values.itemsize * columns_of_pass(op, FEW_WARPS * LANES)
+
+
+def rows_of_few(op: TreeEnsemble) -> int:
+    """The bytes of the rows of such a block, as wide as the trees' last feature asks for; 0 if they are too long for shared memory."""
+    size = LANES * staged_stride(int(op.feature.max(initial=0)) + 1) * op.threshold.itemsize
+    return size if size <= STAGED_BYTES else 0
 
 
 def planes_cycles(op: TreeEnsemble) -> float:
