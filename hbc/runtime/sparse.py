@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,10 +49,19 @@ def as_scipy(rows: Rows, name: str) -> Any:
     import scipy.sparse
 
     name, _, wide = name.partition(" ")
-    indices = (rows.indices.astype(np.int64), rows.indptr.astype(np.int64)) if wide else (rows.indices, rows.indptr)
-    # From numpy's arrays, a class that is no array of scipy's makes indices of i64 narrower.
-    keeps = all(array.dtype == np.int32 for array in indices)
-    first = f"csr{name[3:]}" if keeps else "csr_array"
-    matrix = getattr(scipy.sparse, first)((rows.data, *indices), shape=(len(rows), rows.width))
-    matrix = matrix.tocsc() if name.startswith("csc") else matrix
-    return matrix if keeps else getattr(scipy.sparse, name)(matrix)
+    narrow = not wide and rows.indices.dtype == rows.indptr.dtype == np.int32
+    matrix = copy.copy(_empty(getattr(scipy.sparse, f"csr{name[3:]}"), (len(rows), rows.width)))
+    matrix.data = rows.data
+    matrix.indices, matrix.indptr = (array if narrow else array.astype(np.int64) for array in (rows.indices, rows.indptr))
+    if name.startswith("csc"):
+        matrix = matrix.tocsc()
+        if not narrow:  # scipy may have made them narrower
+            matrix.indices, matrix.indptr = matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)
+    return matrix
+
+
+@lru_cache(maxsize=64)
+def _empty(kind: type[Any], shape: tuple[int, int]) -> Any:
+    """A matrix without entries. A copy of it that is given some takes 2 µs. scipy's constructor takes 10, and its classes that are no
+    arrays make indices of i64 narrower."""
+    return kind(shape)
