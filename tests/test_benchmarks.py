@@ -256,13 +256,14 @@ def test_losses_are_of_the_newest_results_and_have_a_cause(tmp_path: Path, monke
     measured("znver4", "text", "2026-01-01", {"DictVectorizer": 4.0, "CountVectorizer": 0.5})
     measured("znver5", "text", "2026-01-02", {"DictVectorizer": 2.0})
     measured("znver4", "text-two", "2025-12-31", {"CountVectorizer": 8.0})
-    assert sorted((cell.workload, cell.rows, cell.peer, cell.ratio) for cell in losses.cells()) == [
-        ("CountVectorizer", 1, "native", 2.0),
-        ("DictVectorizer", 1, "native", 0.5),
+    assert sorted((cell.processor, cell.workload, cell.rows, cell.peer, cell.ratio) for cell in losses.cells()) == [
+        ("znver4", "CountVectorizer", 1, "native", 2.0),
+        ("znver4", "DictVectorizer", 1, "native", 0.25),
+        ("znver5", "DictVectorizer", 1, "native", 0.5),
     ]
     text = losses.section()
-    assert "1 of 2 points" in text
-    assert "| text | DictVectorizer | 1 | native | 0.5× |" in text
+    assert "2 of 3 points" in text
+    assert "| AMD Zen 5 | text | DictVectorizer | 1 | native | 0.5× |" in text
     measured("znver5", "text", "2026-01-02", {"DictVectorizer": 2.0, "TfidfVectorizer": 2.0})
     with pytest.raises(KeyError, match="CAUSES must say why"):
         losses.section()
