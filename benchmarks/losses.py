@@ -21,6 +21,7 @@ CAUSES = {
         "272 ",
     ): "products of one-hot codes; since then their tables' rows are added: 17× on Zen 3, and not measured again there",
     ("pipelines500", "048 "): "a row's time goes into support vectors of 617 columns, which come from memory; 2.4× on Intel",
+    ("pipelines500", "198 "): "a row's time goes into support vectors of 500 columns, which come from memory",
     ("text", "CountVectorizer"): "a call has fixed costs of some 60 µs (Zen 4; 70 in the older run)",
     ("text", "DictVectorizer"): "a call has fixed costs of some 30 µs (Zen 4; 40 to 50 in the older runs)",
     (
