@@ -152,3 +152,18 @@ def test_rows_add_up_what_comes_twice() -> None:
     np.testing.assert_array_equal(rows.select(np.array([2, 0, 2])).dense(), dense[:, [2, 0, 2]])
     np.testing.assert_array_equal(rows.matmul(np.eye(3)), dense)
     np.testing.assert_array_equal(Rows.stack([rows, rows]).dense(1, 3), dense[[1, 0]])
+
+
+@pytest.mark.parametrize("name", ["csr_matrix", "csr_array", "csr_matrix i64", "csc_matrix", "csc_array i64"])
+@pytest.mark.parametrize("shape", [(0, 3), (1, 0), (5, 3), (100_000, 3)])
+def test_matrices_are_whole_and_share_nothing(name: str, shape: tuple[int, int]) -> None:
+    dense = np.arange(np.prod(shape), dtype=float).reshape(shape) % 3
+    first, second = (sparse.as_scipy(Rows.from_dense(dense), name) for _ in range(2))
+    first.check_format(full_check=True)
+    np.testing.assert_array_equal(first.toarray(), dense)
+    assert type(first) is getattr(scipy.sparse, name.partition(" ")[0])
+    assert {first.indices.dtype, first.indptr.dtype} == {np.dtype(np.int64 if name.endswith(" i64") else np.int32)}
+    first.data[:] = -1
+    np.testing.assert_array_equal(second.toarray(), dense)
+    kept = sparse._empty(getattr(scipy.sparse, f"csr{name.partition(' ')[0][3:]}"), shape)
+    assert kept.indptr.size == kept.indices.size == kept.data.size == 0, "only the shape is kept"
