@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,14 +10,15 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from estimators import all_cases
+from test_estimators import CASES as ALL_CASES
+from test_estimators import converted
 
 import hbc
 from hbc.ir.coded_strings import CodedStrings, dense
 from hbc.ir.later import Later, part_of, read
 
 WORDS = ("string", "categor", "encod", "None", "text", "CatBoost", "ColumnTransformer", "object", "?")
-CASES = {case.name: case for case in all_cases() if any(word.lower() in case.name.lower() for word in WORDS)}
+CASES = {name: case for name, case in ALL_CASES.items() if any(word.lower() in name.lower() for word in WORDS)}
 STEP = 600
 """Enough rows for codes."""
 
@@ -68,10 +68,7 @@ def forms(X: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_parts_hold_what_the_whole_holds(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model, X = CASES[name].make()
-        compiled: Any = hbc.convert(model, "numpy", X if CASES[name].sample else None)
+    _, X, compiled = converted(CASES[name], "numpy")
     intake = next(iter(compiled._calls.values())).shared.intake
     if intake.spec.ndim != 2 or intake.spec.items or not intake.texts or not len(X):
         pytest.skip("no columns of strings")

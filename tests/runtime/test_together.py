@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from estimators import all_cases
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
+from test_estimators import CASES, converted
 
 import hbc
 from hbc.compiler.tvm.run.executable import TvmExecutable
 from hbc.errors import BackendUnavailableError
 from hbc.ir.coded_strings import dense
 
-CASES = {case.name: case for case in all_cases()}
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"age": RNG.integers(18, 80, 900).astype(float), "town": RNG.choice(["Ulm", "Bonn", "Kiel"], 900)})
 TABLE = pa.Table.from_pandas(FRAME)
@@ -31,10 +29,7 @@ METHODS = ["predict", "predict_proba", "decision_function"]
 @pytest.mark.filterwarnings("ignore:Found unknown categories")
 @pytest.mark.parametrize("name", CASES)
 def test_methods_together_have_the_bits_of_each_alone(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model, X = CASES[name].make()
-    compiled: Any = hbc.convert(model, "tvm", X if CASES[name].sample else None)
+    _, X, compiled = converted(CASES[name], "tvm")
     intake = next(iter(compiled._calls.values())).shared.intake
     kinds, arrays = intake(intake.frame_of(X))
     ready = compiled.variants[kinds].ready

@@ -61,7 +61,8 @@ class LineSearch:
         self.registers = [] if f.dialect.wide else [T.alloc_buffer((PART,), "int32") for _ in range(CHUNK // PART)]
 
     def emit(self, result: Any, numbers: Any, first: Expr, rows: Expr, tile: Expr) -> None:
-        """Emit the ranks of the tile's columns, u8 as planes hold them, for all rows of the chunk that begins at `first`."""
+        """Emit the ranks of the tile's columns, u8 as planes hold them, for all rows of the chunk that begins at `first`: also behind the
+        first `rows`, where other searches write later."""
         f = self.f
         begin, end = (T.Bind(f.constant(self.starts, "i64", tile + i)) for i in range(2))
         with T.serial(begin, end) as place:

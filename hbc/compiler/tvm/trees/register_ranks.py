@@ -71,7 +71,7 @@ class RegisterSearch:
         self.missing = f.own(missing, "i32") if missing.any() else None
 
     def emit(self, result: Any, numbers: Any, first: Expr, rows: Expr, tile: Expr) -> None:
-        """Emit the ranks of the tile's columns, u8 as planes hold them or u16, for `rows` rows from `first` on, a multiple of `rows`."""
+        """Emit the ranks of the tile's columns, u8 as planes hold them or u16, for `rows` rows from `first` on: whole `self.rows`."""
         f, dtype, lanes = self.f, self.dtype, self.lanes
         begin, end = (T.Bind(f.constant(self.starts, "i64", tile + i)) for i in range(2))
         with T.serial(begin, end) as place, T.serial(tirx.const(0, "int64"), rows // self.rows) as group:

@@ -83,7 +83,7 @@ FEW_ROWS_IN_PAGES = 16
 """The same for more than 256 planes. 200 trees of 31 leaves: 8 rows take 9.3 µs in lanes over 300 columns, 20 over 1,000; 12 rows in a
 chunk 17 and 43 (Sapphire Rapids)."""
 ROWS_OF_PLANES = 15
-"""The most rows of a block whose planes lie row by row: so many as no register search takes (`RegisterRanks`)."""
+"""The most rows of a block whose planes lie row by row: so few that no search of many rows takes them (`TurnedRanks`)."""
 ROWS_FOR_ALL = 176
 """From so many rows on, what is left of a block is scanned as 256 rows: that takes 2.1 to 2.7 times as long as a chunk of 64 rows."""
 ROWS_FOR_ALL_IN_HALVES = 224  # the same with AVX2, whose registers hold 32 rows: it takes 3.6 times as long

@@ -40,15 +40,12 @@ class TurnedRanks:
     def __init__(self, f: Block, x: Node, ranked: RankedTrees) -> None:
         self.f = f
         in_registers = kinds(f, ranked, x.type.dtype)
-        left = np.ones(len(ranked.thresholds), bool)
-        for _, _, columns in in_registers:
-            left[columns] = False
-        in_lines = left if line_ranks.suits(f, ranked, x.type.dtype) else np.zeros_like(left)
-        self.others = np.flatnonzero(left & ~in_lines)
-        self.tiles = ColumnTiles(f, x, ranked, np.flatnonzero(~left | in_lines))
+        rest = np.setdiff1d(np.arange(len(ranked.thresholds)), [column for kind in in_registers for column in kind[2]])
+        in_lines, self.others = (rest, rest[:0]) if line_ranks.suits(f, ranked, x.type.dtype) else (rest[:0], rest)
+        self.tiles = ColumnTiles(f, x, ranked, np.setdiff1d(np.arange(len(ranked.thresholds)), self.others))
         trees = [RegisterSearch(f, ranked, kind, self.tiles) for kind in in_registers]
         self.rows = min((tree.rows for tree in trees), default=CHUNK)
-        lines = [LineSearch(f, ranked, np.flatnonzero(in_lines), self.tiles)] if in_lines.any() else []
+        lines = [LineSearch(f, ranked, in_lines, self.tiles)] if len(in_lines) else []
         self.searches: list[RegisterSearch | LineSearch] = [*trees, *lines]
 
     def fill(self, result: Any, rows: Expr) -> Expr:
