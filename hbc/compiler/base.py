@@ -160,6 +160,11 @@ class Executable(ABC):
         """The values of one method as `run` gives them, but a value that is mostly zeros may be Rows. By default what `run` returns."""
         return self.run(method, arrays)
 
+    def row_of(self, method: str) -> Callable[[Any], Rows | None] | None:
+        """The function that makes the value of one row, an object, where one operator of the host makes it (`Operator.row_of`). By default
+        None."""
+        return None
+
     def direct(self, method: str, bound: float | None, missing: bool = False, accepted: Sequence[Graph] = ()) -> Direct | None:
         """A faster function than `run` for a method of one input and one output, or None where there is none (the default).
 

@@ -173,6 +173,11 @@ class Operator:
         """The result of `evaluate` as Rows, without the zeros."""
         raise NotImplementedError
 
+    def row_of(self, item: Any) -> Rows | None:
+        """The result of `rows_of` for one object, in the shortest time, for calls of one row. None for an object that `rows_of` has to
+        look at: one of another type than most, or one that is rejected. By default always None."""
+        return None
+
     def of_rows(self, *operands: Any, **_: Any) -> Rows | Array:
         """The result of `evaluate` for operands that are Rows."""
         raise NotImplementedError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -137,6 +137,14 @@ class HostedExecutable(Executable):
     def run_rows(self, method: str, arrays: Sequence[Array]) -> list[Array | Rows]:
         """The values of one method, as `run` gives them, but values that are mostly zeros stay Rows."""
         return self._rows([method], arrays)[0]
+
+    def row_of(self, method: str) -> Callable[[Any], Rows | None] | None:
+        """See hbc.compiler.base.Executable."""
+        graph = self.after.get(method)
+        if graph is None or method in self.methods:
+            return None
+        (node,) = graph.outputs[method]
+        return node.op.row_of if node.op.rows == "makes" and node.inputs == graph.inputs else None
 
     def _rows(self, methods: Sequence[str], arrays: Sequence[Array]) -> list[list[Array | Rows]]:
         """For each method what `run_rows` gives."""

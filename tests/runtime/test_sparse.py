@@ -165,5 +165,5 @@ def test_matrices_are_whole_and_share_nothing(name: str, shape: tuple[int, int])
     assert {first.indices.dtype, first.indptr.dtype} == {np.dtype(np.int64 if name.endswith(" i64") else np.int32)}
     first.data[:] = -1
     np.testing.assert_array_equal(second.toarray(), dense)
-    kept = sparse._empty(getattr(scipy.sparse, f"csr{name.partition(' ')[0][3:]}"), shape)
+    kept = sparse._template(f"csr{name.partition(' ')[0][3:]}", shape)
     assert kept.indptr.size == kept.indices.size == kept.data.size == 0, "only the shape is kept"

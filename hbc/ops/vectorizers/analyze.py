@@ -54,11 +54,15 @@ class Analyze(Operator):
             for item in documents:
                 if not isinstance(item, str):
                     raise rejected(item, "a document, which is a string")
+        return documents if not self.lowercase and self.accents is None else list(map(self.normalized, documents))
+
+    def normalized(self, document: str) -> str:
+        """The document in lower case and without accents where the operator says so."""
         if self.lowercase:
-            documents = [document.lower() for document in documents]
+            document = document.lower()
         if self.accents is not None:
-            documents = list(map(_ascii if self.accents == "ascii" else _without_accents, documents))
-        return documents
+            document = _ascii(document) if self.accents == "ascii" else _without_accents(document)
+        return document
 
     def _cut(self) -> Callable[[str], list[str]]:
         cuts = {"char": self._characters, "char_wb": self._characters_within_words}

@@ -17,7 +17,17 @@ from hbc.ir.graph import Node, Operator, operator
 from hbc.ir.rows import Rows, sorted_rows, summed_rows
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType, require
 from hbc.lazy import record
-from hbc.ops.vectorizers.strings import Maker, derived, pack, rejected, require_objects, row_of_each, unpack
+from hbc.ops.vectorizers.strings import (
+    NUMBERS,
+    NUMBERS_AND_STRINGS,
+    Maker,
+    derived,
+    pack,
+    rejected,
+    require_objects,
+    row_of_each,
+    unpack,
+)
 
 
 @record(eq=False, repr=False)
@@ -62,7 +72,7 @@ class CountTerms(_NamedColumns):
         terms, ends = pack(found)
         return CountTerms(terms, ends, np.array(list(found.values()), np.int64), len(kept), self.dtype, self.binary), kept
 
-    def rows_of(self, x: Array) -> Rows:
+    def all_rows_of(self, x: Array) -> Rows:
         table = self.column_of()
         lists = x.tolist()
         column = np.fromiter(map(table.get, chain.from_iterable(lists), repeat(-1)), np.int64)
@@ -80,7 +90,30 @@ class CountItems(_NamedColumns):
 
     creates_missing = True
 
-    def rows_of(self, x: Array) -> Rows:
+    def row_of(self, item: Any) -> Rows | None:
+        if type(item) is not dict:
+            return None
+        kinds = set(map(type, item.values()))
+        named = item if kinds <= NUMBERS else self._strings_named(item) if kinds <= NUMBERS_AND_STRINGS else None
+        if named is None:
+            return None
+        find = self.column_of().get
+        found = sorted([(column, value) for name, value in named.items() if (column := find(name)) is not None and column >= 0])
+        try:
+            data = np.array([value for _, value in found], NUMPY_DTYPES[self.dtype])
+        except OverflowError:  # an integer beyond float64
+            return None
+        return Rows(np.array([0, len(found)]), np.array([column for column, _ in found], np.int64), data, self.width)
+
+    def _strings_named(self, item: dict[Any, Any]) -> dict[Any, Any] | None:
+        """The dict with 1 for `key + separator + string` in place of each string. None if two of its keys are the same then."""
+        named = {
+            f"{name}{self.separator}{value}" if type(value) is str else name: 1 if type(value) is str else value
+            for name, value in item.items()
+        }
+        return named if len(named) == len(item) else None
+
+    def all_rows_of(self, x: Array) -> Rows:
         items = x.tolist()
         numbers_only = _numbers(items)
         names: Iterable[Any]
@@ -127,7 +160,7 @@ def _numbers(items: list[Any]) -> list[Any] | None:
     if set(map(type, items)) - {dict}:
         return None
     values = list(chain.from_iterable(map(dict.values, items)))
-    return None if set(map(type, values)) - {int, float, bool} else values
+    return None if set(map(type, values)) - NUMBERS else values
 
 
 @operator
@@ -157,7 +190,7 @@ class HoldsLabels(Maker):
 
         return derived(self, made)
 
-    def rows_of(self, x: Array) -> Rows:
+    def all_rows_of(self, x: Array) -> Rows:
         sets = [_labels(item) for item in x.tolist()]
         labels = list(chain.from_iterable(sets))
         try:

@@ -13,7 +13,12 @@ from hbc.errors import InvalidInputError
 from hbc.ir.graph import operator
 from hbc.ir.rows import Rows, summed_rows
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType
-from hbc.ops.vectorizers.strings import Maker, rejected, require_objects, row_of_each
+from hbc.ops.vectorizers.strings import NUMBERS_AND_STRINGS, Maker, derived, rejected, require_objects, row_of_each
+
+MOST_ALONE = 256
+"""The most names of a dict that is hashed without arrays."""
+MOST_KEPT, LONGEST_KEPT = 1 << 14, 64
+"""The most names whose columns are kept, and the length of the longest of them: at most some 4 MB."""
 
 
 @operator
@@ -35,7 +40,7 @@ class HashTerms(Maker):
         require_objects(x)
         return TensorType(self.dtype, (x.shape[0], self.width))
 
-    def rows_of(self, x: Array) -> Rows:
+    def all_rows_of(self, x: Array) -> Rows:
         lists = [list(_iterable(item)) for item in x.tolist()]
         signed = _hashes(list(chain.from_iterable(lists)))
         column, sign = _places(signed, self.width, self.alternate)
@@ -69,7 +74,38 @@ class HashItems(Maker):
             values = np.array([value for pairs in items for _, value in pairs], np.float64)
         return np.fromiter(map(len, items), np.int64, len(items)), names, values
 
-    def rows_of(self, x: Array) -> Rows:
+    def row_of(self, item: Any) -> Rows | None:
+        if type(item) is not dict or len(item) > MOST_ALONE or not NUMBERS_AND_STRINGS.issuperset(map(type, item.values())):
+            return None
+        known, totals = derived(self, dict), dict[int, float]()
+        try:
+            named = [(f"{name}={value}", 1.0) if type(value) is str else (name, float(value)) for name, value in item.items()]
+            pairs = [(name, value) for name, value in named if value != 0]
+            unknown = [name for name, _ in pairs if name not in known]
+            if unknown and not self._learn(unknown):
+                return None
+            for name, value in pairs:
+                column, sign = known[name]
+                totals[column] = totals.get(column, 0.0) + sign * value
+        except (KeyError, OverflowError):  # another thread has forgotten the names; an integer beyond float64
+            return None
+        columns = sorted(totals)
+        data = np.array([totals[column] for column in columns], NUMPY_DTYPES[self.dtype])
+        return Rows(np.array([0, len(columns)], np.int32), np.array(columns, np.int32), data, self.width)
+
+    def _learn(self, names: list[Any]) -> bool:
+        """Keep the column and the sign of each name, since the names of one dict are mostly those of the next. False if a name is not to
+        be kept: it is no string, or a long one."""
+        if not all(type(name) is str and len(name) <= LONGEST_KEPT for name in names):
+            return False
+        known = derived(self, dict)
+        if len(known) + len(names) > MOST_KEPT:
+            known.clear()
+        column, sign = _places(_hashes(names), self.width, self.alternate)
+        known.update(zip(names, zip(column.tolist(), sign.tolist(), strict=True), strict=True))
+        return True
+
+    def all_rows_of(self, x: Array) -> Rows:
         return self.of_pairs(*self.pairs(x))
 
     def of_pairs(self, counts: Array, names: list[Any], values: Array) -> Rows:

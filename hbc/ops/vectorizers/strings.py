@@ -14,6 +14,10 @@ from hbc.ir.graph import Operator
 from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, require
 
+NUMBERS = frozenset({int, float, bool})
+"""The types of the numbers of most dicts. Subclasses of them are none of these."""
+NUMBERS_AND_STRINGS = NUMBERS | {str}
+
 
 def pack(strings: Iterable[str]) -> tuple[Array, Array]:
     """(the strings as bytes in UTF-8, the end of each). numpy's own arrays of strings take the longest one's room for each, and
@@ -54,6 +58,12 @@ class Maker(Operator):
     removes_missing = True
 
     def rows_of(self, x: Array) -> Rows:
+        """The matrix for the objects x. Raises InvalidInputError for an object that the source library rejects."""
+        alone = self.row_of(x.item()) if x.size == 1 else None
+        return self.all_rows_of(x) if alone is None else alone
+
+    def all_rows_of(self, x: Array) -> Rows:
+        """The matrix for any number of objects, as `rows_of` gives it."""
         raise NotImplementedError
 
     def evaluate(self, x: Array) -> Array:

@@ -13,9 +13,10 @@ without a sort.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from hbc.ops.vectorizers.counting import CountTerms
 from hbc.ops.vectorizers.hashing import HashItems, HashTerms
 from hbc.ops.vectorizers.strings import Maker, unpack
 
+T = TypeVar("T")
+
 SHORTEST = {r"\b\w\w+\b": 2, r"\w\w+": 2, r"\b\w+\b": 1, r"\w+": 1}
 """Token patterns that the compiled code knows → the least length of a word. They find all runs of at least so many word characters. A
 leading "(?u)" is left out."""
@@ -42,6 +45,12 @@ ASCII, ALL = 128, 0x110000
 MOST_COLUMNS = 1 << 24
 """The most columns. Each has a total, together 128 MiB of float64. 2^31 columns would take memory that a machine may not have, and a long
 search through zero bits."""
+LONGEST_ALONE = 4096
+"""The most characters of a document whose memory is kept for the next one: 300 KB a thread. For longer ones, making it takes little of the
+time."""
+WORK_DTYPES = (np.uint32, np.int64, np.int64, np.uint64)
+"""The dtypes of the arrays `copy`, `first`, `end` and `hashes` of `term_counts`. Each has an element for every character of the longest
+document, and for two spaces around each of its words."""
 SLOTS = 2
 """The least number of slots in the table for each term."""
 
@@ -76,6 +85,17 @@ def classes(count: int) -> Array:
     return WORD * word + BLANK * blank
 
 
+def _classes_of(text: str | Sequence[str]) -> Any:
+    """`classes` of the characters of one document or of several, as an argument of the compiled function."""
+    ascii = text.isascii() if isinstance(text, str) else all(map(str.isascii, text))
+    return _class_tensor(ASCII if ascii else ALL)
+
+
+@cache
+def _class_tensor(count: int) -> Any:
+    return as_tensor(classes(count))
+
+
 @record(eq=False, repr=False)
 class CompiledTerms(Maker):
     """count(analyze(x)) in one compiled function.
@@ -90,40 +110,81 @@ class CompiledTerms(Maker):
     def infer(self, x: TensorType) -> TensorType:
         return self.count.infer(self.analyze.infer(x))
 
-    def rows_of(self, x: Array) -> Rows:
+    def row_of(self, item: Any) -> Rows | None:
+        if type(item) is not str or len(item) > LONGEST_ALONE:
+            return None
+        document = self.analyze.normalized(item)
+        if len(document) > LONGEST_ALONE:  # "İ" has two characters in lower case
+            return None
+        try:
+            codes = np.frombuffer(document.encode("utf-32-le"), np.uint32)
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return None
+        memory = self._alone.taken()
+        memory.codes[: len(codes)], memory.offsets[1] = codes, len(codes)
+        self._call(memory.text, _classes_of(document), memory.work, memory.results, 1)
+        size = int(memory.indptr[1])
+        found = self._rows(np.array([0, size], np.int32), memory.indices[:size], memory.counts[:size])
+        self._alone.unused.append(memory)
+        return found
+
+    def all_rows_of(self, x: Array) -> Rows:
         documents = self.analyze.prepared(x)
         try:
             codes = np.frombuffer("".join([*documents, "\0"]).encode("utf-32-le"), np.uint32)  # TVM takes no empty array
         except UnicodeEncodeError:  # half of a surrogate pair
-            return self.count.rows_of(self.analyze.evaluate(x))
+            return self.count.all_rows_of(self.analyze.evaluate(x))
         offsets = np.zeros(len(documents) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, documents), np.int64, len(documents)), out=offsets[1:])
         longest = 2 * int(np.diff(offsets).max(initial=0)) + 2  # a word of one character gets two spaces
         lengths = self.analyze.most - self.analyze.least + 1
         found = min(lengths * (2 * len(codes) + len(documents)), len(documents) * self.count.width + 1)
-        kinds = classes(ASCII if codes.max(initial=0) < ASCII else ALL)
         pointers, indices, counts = np.zeros_like(offsets), np.empty(found, np.int32), np.empty(found, np.int32)
-        memory = [np.empty(longest, dtype) for dtype in (np.uint32, np.int64, np.int64, np.uint64)]
+        memory = [np.empty(longest, dtype) for dtype in WORK_DTYPES]
+        text, work, results = (
+            map(as_tensor, arrays) for arrays in ((writable(codes), offsets), memory, (pointers, indices, counts))
+        )
+        self._call(text, _classes_of(documents), work, results, len(documents))
+        size = int(pointers[-1])
+        return self._rows(narrow(pointers), indices[:size], counts[:size])
+
+    def _call(self, text: Iterable[Any], kinds: Any, work: Iterable[Any], results: Iterable[Any], documents: int) -> None:
+        """Call the compiled function with these arguments, and with those that are the same in every call."""
+        least, most, width = self.analyze.least, self.analyze.most, self.count.width
         of_columns = self._columns.taken()
-        shortest = SHORTEST.get(self.analyze.pattern.removeprefix("(?u)"), 1)
-        alternate = int(isinstance(self.count, HashTerms) and self.count.alternate)
         self._function(
-            *map(as_tensor, (writable(codes), offsets, kinds)),
-            *self._table,
-            *map(as_tensor, memory),
-            *of_columns,
-            *map(as_tensor, (pointers, indices, counts)),
-            *(len(documents), self.analyze.least, self.analyze.most, shortest, self.count.width, alternate),
+            *(*text, kinds, *self._table, *work, *of_columns, *results),
+            documents,
+            least,
+            most,
+            self._shortest,
+            width,
+            self._alternate,
         )
         self._columns.unused.append(of_columns)
-        size = int(pointers[-1])
-        data = np.ones(size) if self.count.binary else counts[:size]
-        dtype = NUMPY_DTYPES[self.count.dtype]
-        return Rows(narrow(pointers), indices[:size].copy(), data.astype(dtype), self.count.width)
+
+    def _rows(self, indptr: Array, indices: Array, counts: Array) -> Rows:
+        """The matrix, in memory of its own."""
+        data = np.ones(len(counts)) if self.count.binary else counts
+        return Rows(indptr, indices.copy(), data.astype(NUMPY_DTYPES[self.count.dtype]), self.count.width)
 
     @cached_property
-    def _columns(self) -> ColumnMemory:
-        return ColumnMemory(self.count.width, np.int32)
+    def _shortest(self) -> int:
+        return SHORTEST.get(self.analyze.pattern.removeprefix("(?u)"), 1)
+
+    @cached_property
+    def _alternate(self) -> int:
+        return int(isinstance(self.count, HashTerms) and self.count.alternate)
+
+    @cached_property
+    def _alone(self) -> Pool[DocumentMemory]:
+        lengths = self.analyze.most - self.analyze.least + 1
+        found = min(lengths * (2 * LONGEST_ALONE + 1), self.count.width + 1)
+        return Pool(lambda: DocumentMemory(found))
+
+    @cached_property
+    def _columns(self) -> Pool[tuple[Any, ...]]:
+        return Pool(partial(column_memory, self.count.width, np.int32))
 
     @cached_property
     def _function(self) -> Any:
@@ -153,23 +214,40 @@ class CompiledTerms(Maker):
         return arguments
 
 
-class ColumnMemory:
+class Pool(Generic[T]):
+    """Memory that is used again: a call takes some that no other thread uses, and appends it to `unused` afterwards."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self.make = make
+        self.unused = deque[T]()
+
+    def taken(self) -> T:
+        try:
+            return self.unused.pop()
+        except IndexError:
+            return self.make()
+
+
+def column_memory(width: int, dtype: Any) -> tuple[Any, ...]:
     """Memory for the columns of a document: their totals, and a bitmap of two levels.
 
     It is all zeros before and after a call, so it can be used again. To make it anew for 200,000 columns would take as long as a document.
     """
+    blocks = width // 64 + 1
+    sizes = (64 * blocks, dtype), (blocks, np.uint64), (blocks // 64 + 1, np.uint64)
+    return tuple(as_tensor(np.zeros(size, dtype)) for size, dtype in sizes)
 
-    def __init__(self, width: int, dtype: Any) -> None:
-        blocks = width // 64 + 1
-        self.sizes = (64 * blocks, dtype), (blocks, np.uint64), (blocks // 64 + 1, np.uint64)
-        self.unused = deque[tuple[Any, ...]]()
 
-    def taken(self) -> tuple[Any, ...]:
-        """Memory that no other thread uses. The caller appends it to `unused` afterwards."""
-        try:
-            return self.unused.pop()
-        except IndexError:
-            return tuple(as_tensor(np.zeros(size, dtype)) for size, dtype in self.sizes)
+class DocumentMemory:
+    """Memory for a call of one document of up to LONGEST_ALONE characters: the arrays, and the same as arguments of the compiled function.
+    To make them for a call takes longer than to count the terms of 150 words."""
+
+    def __init__(self, found: int) -> None:
+        self.codes, self.offsets = np.empty(LONGEST_ALONE, np.uint32), np.zeros(2, np.int64)
+        self.indptr, self.indices, self.counts = np.zeros(2, np.int64), np.empty(found, np.int32), np.empty(found, np.int32)
+        self.text = [as_tensor(array) for array in (self.codes, self.offsets)]
+        self.work = [as_tensor(np.empty(2 * LONGEST_ALONE + 2, dtype)) for dtype in WORK_DTYPES]
+        self.results = [as_tensor(array) for array in (self.indptr, self.indices, self.counts)]
 
 
 @record(eq=False, repr=False)
@@ -202,8 +280,8 @@ class CompiledItems(HashItems):
         return Rows(narrow(pointers), indices[found].copy(), sums[found].astype(NUMPY_DTYPES[self.dtype]), self.width)
 
     @cached_property
-    def _columns(self) -> ColumnMemory:
-        return ColumnMemory(self.width, np.float64)
+    def _columns(self) -> Pool[tuple[Any, ...]]:
+        return Pool(partial(column_memory, self.width, np.float64))
 
     @cached_property
     def _function(self) -> Any:
