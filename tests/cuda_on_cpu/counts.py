@@ -25,9 +25,11 @@ import hbc
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, H200, cycles
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.forks import EXITS, LEVELS, WORDS
-from hbc.compiler.tvm.trees.gpu.levels import READS_OF_TOP, top_levels
+from hbc.compiler.tvm.trees.gpu.levels import READS_OF_TOP, layout_of, top_levels
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, L1, LINE, SECTOR, splits_by_depth
-from hbc.compiler.tvm.trees.gpu.tiles import TiledTrees
+from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
+from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees
+from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
@@ -127,11 +129,11 @@ class Walked(NamedTuple):
 def walked(op: TreeEnsemble, x: Array, form: type[TiledTrees], first: int) -> Walked:
     """The wavefronts of a warp's reads in a tree from step `first` on, averaged over some trees."""
     nodes, leaves = [], []
-    by_level = form.name == "levels"
+    by_level, size = form.name == "levels", op.values.itemsize
     for tree in some_trees(op):
         places, final = (_by_level if by_level else _by_link)(op, x, tree)
-        nodes.append(sum(wavefronts(place, 2 if by_level else 4) for place in places[first:]))
-        leaves.append(wavefronts(final, op.values.itemsize))
+        nodes.append(sum(wavefronts(place, layout_of(op).node if by_level else WORD) for place in places[first:]))
+        leaves.append(size / WORD * wavefronts(final, WORD) if by_level else wavefronts(final, size))
     return Walked(float(np.mean(nodes)), float(np.mean(leaves)))
 
 
@@ -187,14 +189,15 @@ def _step(op: TreeEnsemble, x: Array, at: Array) -> tuple[Array, Array]:
 
 
 def _by_level(op: TreeEnsemble, x: Array, tree: int) -> tuple[list[Array], Array]:
-    """The place of each row's node in every step, and of its leaf at the end: in a perfect tree."""
+    """The place of each row's node in every step, and of its leaf at the end: in a perfect tree, whose children are partly swapped."""
     depth = int(op.depths.max())
+    (swapped,) = perfect_trees(op, op.once(ranked_trees), np.array([tree]), depth, top_levels(depth, 4)).swapped
     at, place, places = np.full(len(x), op.roots[tree]), np.ones(len(x), np.int64), []
     for _ in range(depth):
         places.append(place)
         inner, right = _step(op, x, at)
         at = np.where(inner, np.where(right, op.right[at], op.left[at]), at)
-        place = 2 * place + right
+        place = 2 * place + (right ^ swapped[place])
     return places, place - (1 << depth)
 
 
@@ -254,6 +257,7 @@ def models() -> dict[str, Callable[[Any, Any], Any]]:
         "LightGBM, depth 8": lambda X, y: LGBMRegressor(
             n_estimators=100, max_depth=8, num_leaves=255, n_jobs=1, verbose=-1
         ).fit(X, y),
+        "XGBoost, depth 6": lambda X, y: XGBRegressor(n_estimators=100, max_depth=6, n_jobs=1).fit(X, y),
         "LightGBM, 31 leaves": lambda X, y: LGBMRegressor(n_estimators=100, n_jobs=1, verbose=-1).fit(X, y),
         "XGBoost, depth 8": lambda X, y: XGBRegressor(n_estimators=100, max_depth=8, n_jobs=1).fit(X, y),
         "forest, depth 8": lambda X, y: RandomForestRegressor(30, max_depth=8, n_jobs=1, random_state=0).fit(X, y),

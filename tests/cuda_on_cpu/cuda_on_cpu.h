@@ -110,6 +110,12 @@ inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) { return uint64_t(high) << 32 >> 32 << (by & 31) | uint64_t(low) >> (32 - (by & 31)); }
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) { return (uint64_t(high) << 32 | low) >> (by & 31); }
+inline double __hiloint2double(int high, int low) {
+  const uint64_t bits = uint64_t(uint32_t(high)) << 32 | uint32_t(low);
+  double value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   uint64_t all = uint64_t(b) << 32 | a;
   unsigned found = 0;

@@ -22,7 +22,9 @@ from hbc.compiler.tvm.trees.gpu import choice
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, choose_for_gpu, schedule_for
 from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, memory_cycles, on_the_way, splits_by_depth
+from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
 from hbc.compiler.tvm.trees.gpu.tile_sizes import FEW_TILE_BYTES, LARGE_TILE_BYTES, TILE_BYTES, tiles_for_few, tiles_for_many
+from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ops import tensor as t
 from hbc.ops.tree import Tree, TreeEnsemble, join
@@ -94,6 +96,63 @@ def test_leaves_of_many_values(width: int, features: int, strategy: str) -> None
     if strategy in SHARED and features == 30:
         assert FORMS[strategy].tiles_of(op)[1].places == 2
         without_races(launches[0], seed=1)  # of few rows
+
+
+def bounded(rng: np.random.Generator, depth: int, features: int, cut: float) -> Tree:
+    """A tree of at most so many levels. cut: how likely a branch ends earlier."""
+    feature, left, right, open_leaves = [-1], [0], [0], [(0, 0)]
+    while open_leaves:
+        node, level = open_leaves.pop()
+        if level < depth and (level == 0 or rng.random() >= cut):
+            feature[node], left[node], right[node] = int(rng.integers(features)), len(feature), len(feature) + 1
+            open_leaves += [(len(feature), level + 1), (len(feature) + 1, level + 1)]
+            for column, value in ((feature, -1), (left, 0), (right, 0)):
+                column += [value, value]
+    size = len(feature)
+    thresholds, missing = np.round(rng.normal(size=size), 1).astype("f4"), rng.random(size) < 0.5
+    return Tree(np.array(feature), thresholds, np.array(left), np.array(right), missing, rng.normal(size=(size, 1)))
+
+
+@emulates
+@pytest.mark.parametrize("depth", range(9))
+def test_perfect_trees_of_every_depth(depth: int) -> None:
+    """Whatever the model says of the rows that reached a leaf, and by which nodes are swapped for that."""
+    rng = np.random.default_rng(depth)
+    op = join([bounded(rng, depth, 5, cut) for cut in (0.0, 0.1, 0.4)], np.zeros(1))
+    op = replace(
+        op, cover=rng.choice([np.nan, -1.0, 0.0, 1.0, 50.0], len(op.feature)), values=op.values.astype(["f4", "f8"][depth % 2])
+    )
+    op = replace(op, base=op.base.astype(op.values.dtype))
+    data = rows_at_thresholds(rng, op, 200, 5)
+    (found,), (expected,), launches = run(op.run_as("levels")(input_of(data)), data=data, seed=depth)
+    np.testing.assert_array_equal(found, expected)
+    assert all(launch.dynamic for launch in launches)
+
+
+@pytest.mark.parametrize("depth", [6, 8])
+def test_leaves_of_many_rows_lie_in_different_banks(depth: int) -> None:
+    """No node of the first levels is swapped, and the others so that banks are read as equally as can be."""
+    rng = np.random.default_rng(depth)
+    op = join([bounded(rng, depth, 5, 0.0) for _ in range(20)], np.zeros(1))
+    leaf = op.feature < 0
+    rows = np.where(leaf, 1e-3, 0.0)
+    for tree in range(20):  # the left half of the tree and its right half have such a leaf at the same place
+        at = [op.left[op.roots[tree]], op.right[op.roots[tree]]]
+        for _ in range(depth - 1):
+            at = [op.right[node] for node in at]
+        rows[at] = 1.0
+    ranked, trees = op.once(ranked_trees), np.arange(20)
+
+    def most(perfect: PerfectTrees) -> Any:
+        read = np.bincount(op.left[leaf], rows[leaf])[perfect.leaves].reshape(20, -1, 32)
+        return read.sum(axis=1).max(axis=1)
+
+    plain, swapped = (perfect_trees(replace(op, cover=cover), ranked, trees, depth, 3) for cover in (np.zeros(len(rows)), rows))
+    assert not plain.swapped.any()
+    assert (most(plain) > 1.9).all()
+    assert (most(swapped) < 1.1).all()
+    assert not swapped.swapped[:, :8].any()
+    np.testing.assert_array_equal(np.sort(plain.leaves), np.sort(swapped.leaves))
 
 
 SHARED = ("levels", "links")

@@ -1,6 +1,8 @@
-"""The strategy "levels": perfect trees in level order, two bytes a node."""
+"""The strategy "levels": perfect trees in level order."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from tvm import tirx
@@ -10,10 +12,11 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import GpuTiles
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
-from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
+from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE, PLANE_BYTES
-from hbc.compiler.tvm.trees.gpu.tiles import READS_OF_LEAF, WORD, Bounds, PackedTrees, TiledTrees, by_output
+from hbc.compiler.tvm.trees.gpu.tiles import WORD, Bounds, PackedTrees, TiledTrees, by_output
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -23,10 +26,17 @@ MOST_LEVELS = 8
 MANY_LEVELS = 6
 """From so many levels on, three are walked for four rows at once, else two. The third one takes 11 instructions for integers instead of 2,
 and half a wavefront less."""
+MOST_OF_WORDS = 6
+"""The most levels of trees whose nodes are words: those of each level lie in different banks. A step takes an instruction less than with
+nodes of two bytes, which have room for two more levels in as many banks."""
+RANK_BIT = 23
+"""The lowest bit of the rank in a node of a word. So the highest one of `node - (byte << 23)` says which is greater."""
 READS_OF_TOP = {0: 0.0, 2: 1.25, 3: 2.75}
 """Wavefronts of the first levels for a warp of rows. Four of them share a read of nodes, of two or four words, and a read of each plane."""
 BEYOND_BANKS = 0.8
 """Wavefronts of a warp that reads nodes of level 7, beside the first."""
+READS_OF_WORD = {6: 1.25, 7: 1.4, 8: 1.65}
+"""Wavefronts of a warp that reads a word of each row's leaf, by the levels; 1 of fewer ones."""
 
 
 class Levels(TiledTrees):
@@ -36,14 +46,18 @@ class Levels(TiledTrees):
         D times:  node = nodes[at];  at = 2 * at + (bytes[plane(node)][row] > rank(node))
         sums += values[at - 2^D]
 
-    A node is plane · rows of a block + rank, 16 bits. The upper part is the place of the plane's bytes, so the byte's address is one
-    `(node & mask) | 4 · thread`, and the comparison is one bit of `node - byte`. The nodes of each of the levels 0 to 6 are 32 words or
-    fewer: a warp reads its nodes in one wavefront, whatever its rows do. Above a leaf that is not deep enough stand nodes of rank 255,
+    A node is plane · rows of a block + rank in 16 bits, or + rank · 2^23 in 32 bits where trees have six levels or fewer. The lower part
+    is the place of the plane's bytes, so the byte's address is one `(node & mask) | 4 · thread`, and the comparison is one bit of
+    `node - byte`. A further bit turns it where the children are swapped (perfect.py). The nodes of a level are 32 words or fewer, up to
+    level 6: a warp reads its nodes in one wavefront, whatever its rows do. Above a leaf that is not deep enough stand nodes of rank 255,
     which no byte exceeds.
 
+    Values of eight bytes lie in two parts, the lower words and the higher ones. A warp reads eight bytes a row in two halves, each from 16
+    pairs of banks. Two reads of words, each from 32 banks, meet in banks less often.
+
     The first two or three levels are walked for the thread's four rows at once. Their nodes are few enough to compare all of them. A word
-    of a plane has the bytes of four rows, and seven instructions tell which are above a rank. So these rows share the reads of nodes and of
-    planes: at depth 4 these are 3 wavefronts instead of 8.
+    of a plane has the bytes of four rows, and six or seven instructions tell which are above a rank. So these rows share the reads of nodes
+    and of planes: at depth 4 these are 3 wavefronts instead of 8.
 
     It is good for trees of nearly equal depth: it does the work of the deepest tree for all of them. Its limits: depth 8 (each level more
     doubles the memory, and the reads of a warp then meet in banks); 128 planes.
@@ -53,80 +67,91 @@ class Levels(TiledTrees):
 
     def __init__(self, f: Block, node: Node) -> None:
         super().__init__(f, node)
-        self.depth = _depth(self.op)
-        size = 1 << self.depth
-        self.nodes, self.words = self.schedule.view("uint16"), self.schedule.view("uint32")
-        self.values = self.schedule.view(DTYPES[self.dtype])
-        self.size, self.bytes = size, _tree_bytes(self.op)
+        self.depth, self.layout = _depth(self.op), layout_of(self.op)
+        self.words = self.schedule.view("uint32")
         rows = self.schedule.plane_rows
-        self.plane, self.shift = (tirx.const(value, "uint32") for value in (-rows & PLANE_BYTES - 1, 33 - rows.bit_length()))
+        self.plane = tirx.const(-rows & PLANE_BYTES - 1, "uint32")
+        self.row_bits = rows.bit_length() - 1
 
     @classmethod
     def fits(cls, op: TreeEnsemble) -> bool:
-        return op.output == "sum" and _depth(op) <= MOST_LEVELS and _tree_bytes(op) <= MOST_TILE_BYTES and cls.threads(op) > 0
+        return (
+            op.output == "sum" and _depth(op) <= MOST_LEVELS and layout_of(op).tree <= MOST_TILE_BYTES and cls.threads(op) > 0
+        )
 
     @classmethod
     def cycles(cls, op: TreeEnsemble) -> float:
         depth = _depth(op)
         top = top_levels(depth, GpuTiles.rows_of_thread)
         walk = READS_OF_TOP[top] + 2 * (depth - top) + (BEYOND_BANKS if depth == MOST_LEVELS else 0)
-        return op.n_trees * float(cls.walks(op) * walk + READS_OF_LEAF[op.values.itemsize] * op.values.shape[1])
+        values = READS_OF_WORD.get(depth, 1.0) * op.values[:1].nbytes / WORD
+        return op.n_trees * float(cls.walks(op) * walk + values)
 
     @classmethod
     def tree_bytes(cls, op: TreeEnsemble) -> Array:
-        return np.full(op.n_trees, _tree_bytes(op))
+        return np.full(op.n_trees, layout_of(op).tree)
 
     @classmethod
     def pack(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTrees:
         trees, depth = np.concatenate([*by_output(op), np.zeros(0, np.int64)]).astype(np.int64), _depth(op)
-        rank = np.append(ranked.split_rank, MOST_IN_PLANE)
-        words = np.append(planes.number[ranked.split_plane], 0) * rows + rank
-        leaf_of = lambda tree, number: ~ranked.leaves[ranked.leaf_starts[tree] + number].astype(np.int64)  # noqa: E731
-        nodes = np.zeros((len(trees), 1 << depth), np.uint16)
-        at = np.where(ranked.leaf_counts[trees] > 1, ranked.starts[trees], leaf_of(trees, 0))[:, None]
-        for level in range(depth):
-            inner = np.where(at >= 0, at, -1)
-            nodes[:, 1 << level : 2 << level] = words[inner]
-            own = np.broadcast_to(trees[:, None], at.shape)
-            children = []
-            for child, number in ((ranked.split_left, ranked.split_lo), (ranked.split_right, ranked.split_mid)):
-                below = np.where(child[inner] >= 0, child[inner], leaf_of(own, np.where(at >= 0, number[inner], 0)))
-                children.append(np.where(at >= 0, below, at))
-            at = np.stack(children, axis=2).reshape(len(trees), 2 << level)
-        values = np.ascontiguousarray(op.values[~at].transpose(0, 2, 1))  # [trees, columns, leaves]
-        size, first_value = _tree_bytes(op), _node_bytes(op)
-        words = aligned(max(len(trees) * size, PIECE) // 4, "i32")
-        packed = words.view(np.uint8)[: len(trees) * size].reshape(len(trees), size)
-        packed[:, : 2 << depth] = nodes.view(np.uint8)
-        packed[:, first_value : first_value + values[0].nbytes] = values.reshape(len(trees), -1).view(np.uint8)
+        layout, top = layout_of(op), top_levels(depth, GpuTiles.rows_of_thread)
+        perfect = perfect_trees(op, ranked, trees, depth, top)
+        place = np.append(planes.number[ranked.split_plane], 0)[perfect.splits] * rows
+        rank = np.append(ranked.split_rank, MOST_IN_PLANE)[perfect.splits]
+        if layout.node == WORD:
+            nodes = place + (rank << RANK_BIT) + (perfect.swapped.astype(np.int64) << 31)
+        else:
+            nodes = place + rank + perfect.swapped * (rows // 2)
+        first = place[:, : 1 << top] + (MOST_IN_PLANE - rank[:, : 1 << top] << 16)
+        first = first[:, 0::2] + (place[:, 1 : 1 << top : 2] // rows) + (MOST_IN_PLANE - rank[:, 1 : 1 << top : 2] << 24)
+        values = op.values[perfect.leaves].transpose(0, 2, 1)[..., None].view(np.uint32)  # [trees, columns, leaves, words]
+        parts = (
+            (0, first.astype(np.uint32) if top else first[:, :0]),
+            (layout.nodes, nodes.astype(f"u{layout.node}")),
+            (layout.values, np.ascontiguousarray(values.swapaxes(2, 3))),
+        )
+        words = aligned(max(len(trees) * layout.tree, PIECE) // WORD, "i32")
+        packed = words.view(np.uint8)[: len(trees) * layout.tree].reshape(len(trees), layout.tree)
+        for start, part in parts:
+            own = part.reshape(len(trees), -1).view(np.uint8)
+            packed[:, start : start + own.shape[1]] = own
         return PackedTrees(planes, *cls.tiles_of(op), words)
 
     def enter(self, tile: Bounds, place: Expr) -> None:
-        self.first_node, self.first_word, self.first_value = (
-            self.begin(place, size) for size in (2, WORD, self.op.values.itemsize)
-        )
+        self.first = self.begin(place, 1)
 
     def walk(self, tree: Expr) -> None:
-        first = T.Bind(tree * (self.bytes // 2) + self.first_node)
+        wide = self.layout.node == WORD
+        first = T.Bind(tree * self.layout.tree + self.first)
+        self.words_of_tree = self.schedule.view("uint32", first)
+        nodes_of_tree = self.schedule.view(f"uint{8 * self.layout.node}", first)
         top = top_levels(self.depth, self.count)
         if top:
-            self._walk_top(T.Bind(tree * (self.bytes // WORD) + self.first_word), top)
+            self._walk_top(top)
         else:
             for row in self.rows:
                 T.buffer_store(self.at, tirx.const(1, "uint32"), [row])
         for _ in range(self.depth - top):
-            nodes = [T.Bind(tirx.Cast("uint32", self.nodes[first + tirx.Cast("int32", self.at[row])])) for row in self.rows]
+            nodes = [
+                T.Bind(
+                    tirx.Cast("uint32", nodes_of_tree[tirx.Cast("int32", self.at[row]) + self.layout.nodes // self.layout.node])
+                )
+                for row in self.rows
+            ]
             bytes_ = [
                 T.Bind(self.byte(tirx.bitwise_and(node, self.plane), row)) for row, node in zip(self.rows, nodes, strict=True)
             ]
             for row, node, byte in zip(self.rows, nodes, bytes_, strict=True):
-                # The bit of `node - byte` that tells becomes the highest one, and is shifted into `at`.
-                above = tirx.shift_left(tirx.Sub(node, byte), self.shift)
+                # The highest bit tells, or is made of the one that does. It is shifted into `at`.
+                if wide:
+                    above = node - tirx.shift_left(byte, tirx.const(RANK_BIT, "uint32"))
+                else:
+                    above = tirx.shift_left(node - byte, tirx.const(32 - self.row_bits, "uint32"))
                 T.buffer_store(self.at, tirx.call_pure_extern("uint32", "__funnelshift_l", above, self.at[row], 1), [row])
 
-    def _walk_top(self, first: Expr, top: int) -> None:
+    def _walk_top(self, top: int) -> None:
         """Walk the first levels for four rows at once. All rows of a block read the same nodes there, and compare a word of four bytes."""
-        pairs = [T.Bind(self.words[first + i]) for i in range(1 << top - 1)]
+        pairs = [T.Bind(self.words_of_tree[i]) for i in range(1 << top - 1)]
         above = [tirx.const(0, "uint32"), *(T.Bind(self._above(pairs[node // 2], node % 2)) for node in range(1, 1 << top))]
         places, right = tirx.const(0x01010101 << top, "uint32"), list[Expr]()
         for level in range(top):
@@ -141,22 +166,48 @@ class Levels(TiledTrees):
             T.buffer_store(self.at, _bytes_of(places, 0x4440 | row), [row])
 
     def _above(self, pair: Expr, half: int) -> Expr:
-        """Bit 7 of each byte: whether the byte of a row is above the rank of a node, which is a half of a word.
+        """Bit 7 of each byte: whether the byte of a row is above the rank of a node. pair: the word of two nodes. half: 0 or 1, which one.
 
         It is the carry of `byte + 255 - rank`: the majority of the highest bits of both and of what the lower bits carry.
         """
         low = tirx.const(0x7F7F7F7F, "uint32")
-        node = tirx.shift_right(pair, tirx.const(16, "uint32")) if half else pair
+        node = tirx.shift_left(pair, tirx.const(self.row_bits, "uint32")) if half else pair
         place = tirx.bitwise_or(tirx.Cast("int32", tirx.bitwise_and(node, self.plane)), self.own)
         bytes_ = T.Bind(self.words[tirx.shift_right(place, tirx.const(2, "int32"))])
-        least = T.Bind(tirx.bitwise_not(_bytes_of(pair, 0x2222 * half)))
+        least = T.Bind(_bytes_of(pair, 0x3333 if half else 0x2222))
         carry = T.Bind(tirx.Add(tirx.bitwise_and(bytes_, low), tirx.bitwise_and(least, low)))
         return tirx.bitwise_or(tirx.bitwise_and(bytes_, least), tirx.bitwise_and(tirx.bitwise_or(bytes_, least), carry))
 
     def value(self, tree: Expr, row: int, column: Expr) -> Expr:
-        size = self.op.values.itemsize
-        leaf = tirx.Cast("int32", column) * self.size + (_node_bytes(self.op) // size - self.size)
-        return self.values[tree * (self.bytes // size) + self.first_value + leaf + tirx.Cast("int32", self.at[row])]
+        parts = self.op.values.itemsize // WORD
+        at = tirx.Cast("int32", self.at[row]) + (self.layout.values // WORD - (1 << self.depth))
+        at += tirx.Cast("int32", column) * (parts << self.depth)
+        low, *high = (self.words_of_tree[at + (part << self.depth)] for part in range(parts))
+        if not high:
+            return tirx.reinterpret("float32", low)
+        return tirx.call_pure_extern("float64", "__hiloint2double", *(tirx.Cast("int32", word) for word in (*high, low)))
+
+
+class Layout(NamedTuple):
+    """The bytes of a tree in shared memory: those of a node, where nodes and values begin, and all of them, a multiple of a piece.
+
+    At the beginning lie the nodes of the first levels once more, for the kernel that walks them for four rows at once. A word has two:
+    plane of the second + plane of the first · rows of a block + (255 - rank of the first) · 2^16 + (255 - rank of the second) · 2^24.
+    """
+
+    node: int
+    nodes: int
+    values: int
+    tree: int
+
+
+def layout_of(op: TreeEnsemble) -> Layout:
+    """How a tree of an ensemble lies in shared memory."""
+    depth = _depth(op)
+    node = WORD if depth <= MOST_OF_WORDS else WORD // 2
+    nodes = PIECE if top_levels(depth, GpuTiles.rows_of_thread) else 0
+    values = nodes + (node << depth)
+    return Layout(node, nodes, values, -(-(values + (op.values[:1].nbytes << depth)) // PIECE) * PIECE)
 
 
 def _bytes_of(word: Expr, which: int) -> Expr:
@@ -165,8 +216,8 @@ def _bytes_of(word: Expr, which: int) -> Expr:
 
 
 def _choose(condition: Expr, yes: Expr, no: Expr) -> Expr:
-    """Bit by bit, one of two words."""
-    return tirx.bitwise_or(tirx.bitwise_and(condition, yes), tirx.bitwise_and(tirx.bitwise_not(condition), no))
+    """Bit by bit, one of two words. In this form it is one instruction."""
+    return tirx.bitwise_xor(no, tirx.bitwise_and(condition, tirx.bitwise_xor(yes, no)))
 
 
 def top_levels(depth: int, rows: int) -> int:
@@ -176,16 +227,6 @@ def top_levels(depth: int, rows: int) -> int:
 
 def _depth(op: TreeEnsemble) -> int:
     return int(op.depths.max(initial=0))
-
-
-def _node_bytes(op: TreeEnsemble) -> int:
-    """The bytes of the nodes of a tree, a multiple of those of a value."""
-    return max(2 << _depth(op), op.values.itemsize)
-
-
-def _tree_bytes(op: TreeEnsemble) -> int:
-    """The bytes of a tree, a multiple of a piece."""
-    return -(-(_node_bytes(op) + (op.values[0].nbytes << _depth(op))) // PIECE) * PIECE
 
 
 @tree_kernel("levels", nanoseconds=lambda op: 1.0, fits=Levels.fits)
