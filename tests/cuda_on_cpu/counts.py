@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from sklearn.ensemble import RandomForestRegressor
 from xgboost import XGBRegressor
 
 import hbc
+from hbc.compiler.tvm.nest.schedule import LANES
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, H200, cycles
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.forks import EXITS, LEVELS, WORDS
@@ -34,6 +35,7 @@ from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
 from . import kernels_of
+from .beside import ALL, WAVEFRONTS, Instruction, beside
 from .resources import sources_of
 
 FMA, CONTROL = ("IMAD", "FFMA", "FMUL", "FADD", "DADD"), ("BRA", "BAR", "BSYNC", "BSSY", "EXIT", "NOP", "WARPSYNC")
@@ -47,48 +49,51 @@ def pipe(instruction: str) -> str:
     return "memory" if name in MEMORY else "fma" if name in FMA else "control" if name in CONTROL or name[0] == "U" else "alu"
 
 
-def inner_loop(source: str, bits: int) -> list[str]:
-    """The instructions of the loop in which rows walk trees, for sm_90: in the kernel for many rows (the last one), the innermost loop that
-    reads ranks most often. bits: of a rank. Nodes may lie in shared memory or not, and are of other sizes than ranks."""
+def disassembled(source: str) -> str:
+    """nvdisasm's text of the kernels for sm_90, with the lines of the source."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cu"
         file.write_text(source)
-        subprocess.run(
-            ["nvcc", "-arch=sm_90", "-cubin", "-O3", "--fmad=false", "-w", "-o", f"{file}bin", str(file)], check=True
-        )
-        text = subprocess.run([nvdisasm(), "-c", f"{file}bin"], check=True, capture_output=True, text=True).stdout
-    return walking_loop(text, max(kernels_of(source)).name, bits)
+        options = ["-arch=sm_90", "-cubin", "-O3", "--fmad=false", "-lineinfo", "-w"]
+        subprocess.run(["nvcc", *options, "-o", f"{file}bin", str(file)], check=True)
+        return subprocess.run([nvdisasm(), "-c", "-g", f"{file}bin"], check=True, capture_output=True, text=True).stdout
 
 
-def walking_loop(text: str, kernel: str, bits: int) -> list[str]:
-    """The same in nvdisasm's text of a file, for a kernel of a name."""
-    instructions: list[str] = []
-    places, loops, section = {}, [], ""
+def walking_loop(text: str, kernel: str, bits: int) -> tuple[list[Instruction], range]:
+    """(the instructions of a kernel, which of them are the loop in which rows walk trees), in nvdisasm's text.
+
+    It is the innermost loop that reads ranks most often. bits: of a rank. Nodes may lie in shared memory or not, and are of other sizes
+    than ranks.
+    """
+    instructions: list[Instruction] = []
+    places, loops, section, number = {}, [], "", 0
     for line in text.splitlines():
         if begins := re.match(r"\s*\.section\s+(\S+?),", line):
             section = begins[1]
         if section != f".text.{kernel}":
             continue
+        if of_source := re.search(r'File "[^"]*kernel\.cu", line (\d+)', line):
+            number = int(of_source[1])
         if label := re.match(r"\s*(\.L_x_\d+):", line):
             places[label[1]] = len(instructions)
         if found := re.search(r"/\*[0-9a-f]{4,}\*/\s+(.*?);", line):
             back = re.search(r"BRA(?:\.\w+)*\s.*`\((\.L_x_\d+)\)", found[1])
             if back and back[1] in places:
                 loops.append(range(places[back[1]], len(instructions) + 1))
-            instructions.append(found[1].strip())
-    reads = {loop: rank_reads([instructions[i] for i in loop], bits) for loop in loops}
+            instructions.append(Instruction(found[1].strip(), number))
+    reads = {loop: rank_reads(instructions[loop.start : loop.stop], bits) for loop in loops}
     inner = [
         loop
         for loop in loops
         if reads[loop]
         and not any(other != loop and other[0] >= loop[0] and other[-1] <= loop[-1] and reads[other] for other in loops)
     ]
-    return [instructions[i] for i in max(inner, key=reads.__getitem__)]
+    return instructions, max(inner, key=reads.__getitem__)
 
 
-def rank_reads(instructions: list[str], bits: int) -> int:
+def rank_reads(instructions: Sequence[Instruction], bits: int) -> int:
     """How many instructions read ranks of so many bits."""
-    return sum(f"LDS.U{bits} " in instruction for instruction in instructions)
+    return sum(f"LDS.U{bits} " in instruction.text for instruction in instructions)
 
 
 def nvdisasm() -> str:
@@ -178,6 +183,45 @@ def first_forks(op: TreeEnsemble, x: Array, levels: int) -> list[float]:
     ]
     copied = splits_by_depth(op)[:, :levels:LEVELS].sum(axis=1).mean() * 4 * WORDS / SECTOR / (len(x) / 32)
     return [*(float(np.mean([sum(map(cost, forks)) for forks in read])) for cost in costs), float(copied)]
+
+
+def paired_forks(op: TreeEnsemble, x: Array) -> list[float]:
+    """What a warp would read of the forks of a tree if each lay in a sector with the child to which most rows of the training data went:
+    lines of L1, and sectors of L2 if L1 keeps them from one step to the next; and these sectors as forks lie now."""
+    found = []
+    for tree in some_trees(op):
+        forks, place = _by_fork(op, x, tree)[0], np.append(_beside_likelier_child(op, tree), -1)
+        lines = sum(units(at, 4 * WORDS, LINE) for at in place[forks])
+        found.append([lines, *(_new_sectors(at * 4 * WORDS // SECTOR) for at in (place[forks], forks))])
+    return [float(each) for each in np.mean(found, axis=0)]
+
+
+def _beside_likelier_child(op: TreeEnsemble, tree: int) -> Array:
+    """The place of each fork, numbered level by level, if forks lie in pairs: one and the child to which most rows went."""
+    assert op.cover is not None
+    tops, below = [int(op.roots[tree])], list[range]()
+    for top in tops:  # grows
+        inner = [side[top] for side in (op.left, op.right) if op.feature[side[top]] >= 0]
+        exits = [int(side[node]) for node in inner for side in (op.left, op.right) if op.feature[side[node]] >= 0]
+        below.append(range(len(tops), len(tops) + len(exits)))
+        tops += exits
+    place, end = np.full(len(tops), -1), 0
+    for fork, children in enumerate(below):
+        if place[fork] < 0 and children:
+            place[[fork, max(children, key=lambda child: op.cover[tops[child]])]] = end, end + 1
+            end += 2
+    alone = place < 0
+    place[alone] = end + np.arange(alone.sum())
+    return place
+
+
+def _new_sectors(sectors: Array) -> float:
+    """The sectors that a warp reads in each step and not in the one before, on average. sectors [steps, N]: negative for none."""
+    warps = sectors.reshape(len(sectors), -1, LANES).swapaxes(0, 1)
+    read = [[set(step[step >= 0].tolist()) for step in warp] for warp in warps]
+    return float(
+        np.mean([sum(len(now - before) for before, now in zip([set[int](), *steps], steps, strict=False)) for steps in read])
+    )
 
 
 def _step(op: TreeEnsemble, x: Array, at: Array) -> tuple[Array, Array]:
@@ -278,9 +322,10 @@ def main() -> None:
     rows = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
     print(
         "| model | strategy | instructions | ALU | FMA | wavefronts: top + nodes + ranks + value | lines of L1 | sectors of L2 "
-        "| of L2 if L1 keeps a tree | clocks | M rows/s of 500 trees |"
+        "| of L2 if L1 keeps a tree | clocks | M rows/s of 500 trees | beside the walks, for a tree: instructions, ALU, FMA, wavefronts "
+        "| for the rows | clocks with these | M rows/s of 500 trees |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     for name, fit in models().items():
         if len(sys.argv) > 1 and not any(word in name for word in sys.argv[1:]):
             continue
@@ -292,6 +337,8 @@ def main() -> None:
             line = counted(op, rows, FORMS[strategy], source.text)
             print(f"| {name} | {strategy} | {' | '.join(map(str, line))} |", flush=True)
         if "unlimited" in name:
+            costs = ", ".join(f"{cost:.1f}" for cost in paired_forks(op, rows))
+            print(f"forks beside their likelier child (lines, sectors, sectors as they lie now): {costs}", file=sys.stderr)
             for levels in (6, 8, 10, 12):
                 costs = ", ".join(f"{cost:.1f}" for cost in first_forks(op, rows, levels))
                 print(
@@ -299,29 +346,48 @@ def main() -> None:
                 )
 
 
-def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) -> list[Any]:
+def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) -> list[str]:
     """A line of the table, from the instructions on."""
-    loop = inner_loop(source, form.bits)
-    pipes = Counter(map(pipe, loop))
+    code, walk = walking_loop(disassembled(source), max(kernels_of(source)).name, form.bits)
+    loop = code[walk.start : walk.stop]
+    pipes = Counter(pipe(instruction.text) for instruction in loop)
     together = top_levels(int(op.depths.max()), 4) if form.name == "levels" else 0
     far = walked_forks(op, rows) if issubclass(form, FarLinks) else None
     steps = LEVELS * far.turns if far else float(op.depths.max() if form.name == "levels" else op.depths.mean())
     # A round of the loop is one tree, or as many steps as it has reads of ranks, for four rows.
     share = 0.25 if form.name == "levels" else steps / rank_reads(loop, form.bits)
-    counts = [count * share for count in (len(loop), pipes["alu"], pipes["fma"])]
-    busy = [counts[0] / 4, counts[1] / 2, counts[2] / 2]
+    counts = {name: count * share for name, count in (pipes | {ALL: len(loop)}).items()}
     top, ranks = READS_OF_TOP[together], steps - together
+    from_l2 = 0.0
     if far:
         shared = f"{ranks:.1f} (ranks)"
         beyond_l1 = TREES * 4 * WORDS * float(splits_by_depth(op)[:, ::LEVELS].sum(axis=1).mean()) > L1
-        busy += [ranks + sum(far.lines), CLOCKS_OF_SECTOR * sum(far.sectors) * beyond_l1]
+        counts[WAVEFRONTS], from_l2 = ranks + sum(far.lines), CLOCKS_OF_SECTOR * sum(far.sectors) * beyond_l1
         memory = [f"{each.nodes:.1f} + {each.leaf:.1f}" for each in (far.lines, far.sectors)] + [f"{far.first_sectors:.1f}"]
     else:
         nodes, leaf = walked(op, rows, form, together)
         shared, memory = f"{top:.1f} + {nodes:.1f} + {ranks:.1f} + {leaf:.1f}", ["", "", ""]
-        busy.append(top + nodes + ranks + leaf)
-    clocks = max(busy)
-    return [*(f"{count:.1f}" for count in counts), shared, *memory, f"{clocks:.1f}", f"{H200 / clocks / TREES / 1e6:.0f}"]
+        counts[WAVEFRONTS] = top + nodes + ranks + leaf
+    clocks = max(from_l2, clocks_of(counts))
+    others = beside(op, rows, form, source, code, walk, pipe)
+    if form.name != "levels":  # their loop does not read the values, which are counted with it all the same
+        others.trees[WAVEFRONTS] -= op.values[:1].nbytes / WORD
+    whole = {name: TREES * (counts[name] + others.trees[name]) + others.rows[name] for name in counts}
+    all_clocks = max(TREES * from_l2, clocks_of(whole))
+    shown = [
+        ", ".join(f"{each[name]:{digits}}" for name in PIPES) for each, digits in ((others.trees, ".1f"), (others.rows, ".0f"))
+    ]
+    rates = f"{H200 / clocks / TREES / 1e6:.0f}", *shown, f"{all_clocks:.0f}", f"{H200 / all_clocks / 1e6:.0f}"
+    return [*(f"{counts[name]:.1f}" for name in list(PIPES)[:3]), shared, *memory, f"{clocks:.1f}", *rates]
+
+
+PIPES = {ALL: 4, "alu": 2, "fma": 2, WAVEFRONTS: 1}
+"""How many of each an SM executes in a clock."""
+
+
+def clocks_of(counts: Mapping[str, float]) -> float:
+    """The clocks of an SM for so many instructions and wavefronts: the most that one of its parts is busy."""
+    return max(counts[name] / rate for name, rate in PIPES.items())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ pytest.importorskip("tvm")
 pytest.importorskip("lightgbm")
 pytest.importorskip("xgboost")
 pytest.importorskip("sklearn")
+from cuda_on_cpu.beside import loops_of
 from cuda_on_cpu.counts import rank_reads, units, walking_loop
 from cuda_on_cpu.resources import ARCHES, Resources, golden_sources, no_nvcc, resources, table
 
@@ -112,7 +113,10 @@ DISASSEMBLED = """
 .L_x_2:
         /*0040*/                   MOV R2, R3 ;
 .L_x_3:
+	//## File "/tmp/kernel.cu", line 7
         /*0050*/                   LDG.E.64 R4, [R2] ;
+	//## File "/tmp/kernel.cu", line 8
+	//## File "/cuda/intrinsics.hpp", line 151
         /*0060*/                   LDS.U16 R0, [R1] ;
         /*0070*/              @!P0 BRA `(.L_x_3) ;
         /*0080*/                   LDS.U16 R0, [R1] ;
@@ -122,10 +126,41 @@ DISASSEMBLED = """
 
 def test_the_loop_that_is_counted() -> None:
     """The inner one that reads ranks, of the kernel of that name: not the one with more reads of words, nor the one around it."""
-    loop = walking_loop(DISASSEMBLED, "many", 16)
-    assert [instruction.split()[0] for instruction in loop] == ["LDG.E.64", "LDS.U16", "@!P0"]
+    code, walk = walking_loop(DISASSEMBLED, "many", 16)
+    loop = [code[number] for number in walk]
+    assert [(text.split()[0], line) for text, line in loop] == [("LDG.E.64", 7), ("LDS.U16", 8), ("@!P0", 8)]
     assert rank_reads(loop, 16) == 1
     assert rank_reads(loop, 8) == 0
+
+
+LOOPS = """
+void f() {
+  int first = 1;
+  for (int a = 0; a < 2; ++a) {
+    one();
+    if (a) {
+      two();
+    } else {
+      three();
+    }
+    while (1) {
+      if (a) { break; }
+    }
+  }
+  last();
+}
+void g() {
+"""
+
+
+def test_loops_of_a_source() -> None:
+    """The loop of each line, also in the branches of an `if` and behind an inner loop."""
+    found = loops_of(LOOPS.splitlines(), 2)
+    outer, inner = found[5], found[12]
+    assert {line for line, loop in found.items() if loop is outer} == {4, 5, 6, 7, 8, 9, 10, 13}
+    assert {line for line, loop in found.items() if loop is inner} == {11, 12}
+    assert inner.around() == [outer, inner]
+    assert (outer.first, outer.last, inner.first, inner.last) == (4, 14, 11, 13)
 
 
 def test_pieces_of_the_cards_memory() -> None:

@@ -1,0 +1,158 @@
+"""What the tree kernels for many rows execute beside the walks: ranks of rows, copies of tiles, sums, results.
+
+nvcc says of each instruction from which line of the source it is. So it is executed as often as the loops around that line say, whose
+rounds follow from the model. Where nvcc has written the code of a round several times, it reads memory at as many places.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hbc.compiler.tvm.nest.schedule import LANES, GpuTiles
+from hbc.compiler.tvm.trees.gpu.memory import LINE
+from hbc.compiler.tvm.trees.gpu.planes import pack_planes
+from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE
+from hbc.compiler.tvm.trees.gpu.tiles import TiledTrees, passes_of
+from hbc.compiler.tvm.trees.ranks import ranked_trees
+from hbc.ir.types import Array, dtype_name
+from hbc.ops.tree import TreeEnsemble
+
+ALL, WAVEFRONTS = "all", "wavefronts"
+READS_OF_COPY = 4
+"""Wavefronts of a warp that writes 16 bytes a lane to shared memory."""
+
+
+class Instruction(NamedTuple):
+    """An instruction of a kernel, and the line of the source from which it is."""
+
+    text: str
+    line: int
+
+
+class Beside(NamedTuple):
+    """What a warp of rows needs beside the walks: instructions by their pipe, ALL of them, and WAVEFRONTS of shared memory and L1.
+
+    rows: once. trees: for each tree.
+    """
+
+    rows: Counter[str]
+    trees: Counter[str]
+
+
+class Loop:
+    """A loop of the source: its first line, its last one, and how often the code of a round is executed in one round of the loop around."""
+
+    def __init__(self, outer: Loop | None, first: int) -> None:
+        self.outer, self.first, self.last, self.rounds = outer, first, first, 1.0
+
+    def around(self) -> list[Loop]:
+        """The loops around this one, the outermost first, and itself."""
+        return [*(self.outer.around() if self.outer else []), self]
+
+
+def loops_of(lines: Sequence[str], first: int) -> dict[int, Loop]:
+    """The innermost loop of the lines of a function that are in one. first: the line where it begins. Lines count from 1."""
+    found: dict[int, Loop] = {}
+    blocks: list[Loop | None] = []  # those that are open; None: of an `if` or the function
+    for number, line in enumerate(lines[first - 1 :], first):
+        if line.strip().startswith("}"):
+            closed = blocks.pop()
+            if closed:
+                closed.last = number
+        inner = next((loop for loop in reversed(blocks) if loop), None)
+        if line.endswith("{"):
+            blocks.append(Loop(inner, number) if re.match(r"\s*(for|while) \(", line) else None)
+        if not blocks:
+            break
+        if inner := next((loop for loop in reversed(blocks) if loop), None):
+            found[number] = inner
+    return found
+
+
+def beside(
+    op: TreeEnsemble,
+    x: Array,
+    form: type[TiledTrees],
+    source: str,
+    code: Sequence[Instruction],
+    walk: range,
+    pipe: Callable[[str], str],
+) -> Beside:
+    """What `code` executes without its part `walk`, in which rows walk trees. x: rows of a call. pipe: that of an instruction."""
+    lines = source.splitlines()
+    start = max(number for number, line in enumerate(lines, 1) if "__global__" in line and line.endswith("{"))
+    inner = loops_of(lines, start)
+    loops = list(dict.fromkeys(inner.values()))
+    reads = Counter(each.line for each in code if re.search(r"\bLD[GS]", each.text))
+    walking = Counter(inner[code[number].line] for number in walk if code[number].line in inner).most_common(1)[0][0]
+    passes, tile, tree, *_ = walking.around()
+    own = {loop: [line for line in range(loop.first + 1, loop.last) if inner[line] is loop] for loop in loops}
+    within = {loop: [other for other in loops if other.outer is loop] for loop in [None, *loops]}
+
+    def written(loop: Loop) -> int:
+        """How often nvcc has written the code of a round."""
+        return min((reads[line] for line in own[loop] if reads[line]), default=1)
+
+    tiles, threads = form.tiles_of(op)[0], form.threads(op)
+    passes.rounds = passes_of(op, threads)
+    tile.rounds = tiles.count / passes.rounds
+    tree.rounds = op.n_trees / tiles.count
+    for outer in (None, tile):
+        copying = [loop for loop in within[outer] if any("cp_async" in lines[line - 1] for line in own[loop])]
+        sizes = np.diff(tiles.pieces).mean(), tree.rounds * form.head_bytes / PIECE
+        for loop, pieces in zip(copying, sizes, strict=False):
+            loop.rounds = float(np.ceil(np.maximum(pieces - np.arange(0, threads, LANES), 0) / threads).mean()) / written(loop)
+    ranking = next(loop for loop in within[None] if loop is not passes and len(within[loop]) == 2)
+    search, planes = within[ranking]
+    ranked = op.once(ranked_trees)
+    ranking.rounds = len(ranked.thresholds)
+    search.rounds = np.mean([len(values).bit_length() for values in ranked.thresholds]) / written(search)
+    planes.rounds = form.planes(op) / ranking.rounds / written(planes)
+    own_rows = np.arange(LANES) * GpuTiles.rows_of_thread
+    lines_of_row, lines_of_result = (
+        pieces_of_read(own_rows * width * size)
+        for width, size in ((x.shape[1], x.itemsize), (op.n_outputs, op.values.itemsize))
+    )
+    found = Beside(Counter(), Counter())
+    for number, (text, line) in enumerate(code):
+        if number in walk:
+            continue
+        around = inner[line].around() if line in inner else []
+        times = float(np.prod([loop.rounds for loop in around])) / GpuTiles.rows_of_thread
+        into = found.trees if tile in around else found.rows
+        into[pipe(text)] += times
+        into[ALL] += times
+        if moved := re.search(r"\b(LDGSTS|LDG|LDS|STS|STG)\b\S*", text):
+            size: float = 4 if ".128" in moved[0] else 2 if ".64" in moved[0] else 1
+            if moved[1] == "STG":
+                size = lines_of_result
+            elif moved[1] == "LDG" and re.search(r"\bx\d*_ptr\[", lines[line - 1]):
+                size = lines_of_row
+            elif moved[1] == "LDG" and search in around:
+                size = lines_of_search(op, x)
+            into[WAVEFRONTS] += times * size
+    for name in found.trees:
+        found.trees[name] /= op.n_trees
+    return found
+
+
+def pieces_of_read(places: Array) -> int:
+    """The lines of L1 in which the bytes of a warp's read lie."""
+    return len(np.unique(places // LINE))
+
+
+def lines_of_search(op: TreeEnsemble, x: Array) -> float:
+    """The lines of L1 that a warp reads in a step of the search for the ranks of a row each, on average."""
+    planes, size = pack_planes(op.once(ranked_trees), dtype_name(op.threshold.dtype)), op.threshold.itemsize
+    found = []
+    for feature, levels, start in zip(planes.feature, planes.levels, planes.start, strict=True):
+        at = np.ones(len(x), np.int64)
+        for _ in range(levels):
+            found.append(np.mean([pieces_of_read(warp * size) for warp in (start + at).reshape(-1, LANES)]))
+            at = 2 * at + (planes.thresholds[start + at] < x[:, feature])
+    return float(np.mean(found))
