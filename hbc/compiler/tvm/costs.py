@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from hbc.compiler.costs import Shape, Work, beyond
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
-from hbc.compiler.tvm.trees.leaves import WIDTHS, WIDTHS_IN_PARTS
+from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
 from hbc.compiler.tvm.trees.packed_patches import LANES, WORDS, passed
 from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
 from hbc.compiler.tvm.trees.patches import MOST_REGISTERS
@@ -22,6 +22,7 @@ from hbc.compiler.tvm.trees.scan import (
     ROWS_FOR_ALL_IN_HALVES,
     VECTORS_OF_PIECES,
     few_rows_in_lanes,
+    most_alone,
     patching,
     rows_alone,
     walking,
@@ -42,6 +43,8 @@ L1, L2 = 32 << 10, 512 << 10
 """The sizes of the first- and second-level caches, in bytes."""
 PARTS_FOR_FULL_ONES = 0.8
 """The parts that trees of more than 256 leaves have beside the first, for each that the rest would fill."""
+COST_OF_HALF = 0.65
+"""The time of a chunk of 32 rows over that of one of 64."""
 SPLITS_IN_PATCH = 10
 """The splits of a patch, on average."""
 
@@ -93,6 +96,7 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     name of the kernel in front. wide: with AVX-512."""
     small = s.leaves <= WIDTHS[-1]
     longest = -(-s.trees // TREES_IN_VECTOR) * (s.leaves - 1)
+    least = ROWS_IN_VECTOR if wide else HALF
     if wide:
         in_lanes = small and s.planes <= MOST_PLANES and (s.planes <= PAGE or pages_pay(s.planes, longest, s.steps))
     else:
@@ -104,16 +108,18 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
         parts = s.splits / max(WIDTHS[-1] - s.mean_depth, WIDTHS[0]) * PARTS_FOR_FULL_ONES
         trees, splits, leaves = s.trees + int(parts), s.splits + int(parts * s.mean_depth), WIDTHS[-1]
     if in_lanes:
-        few = few_rows_in_lanes(s.splits + s.trees > 128 * s.trees, s.planes)
+        few = few_rows_in_lanes(s.splits + s.trees > 128 * s.trees, s.planes, least)
     else:
         going = patching(s.splits, s.trees) if in_patches else walking(s.steps)
-        few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes)
-    chunks = 0 if s.numbers else (rows + ROWS_IN_VECTOR - few) // ROWS_IN_VECTOR
+        few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes, least)
     every = ROWS_IN_VECTOR * VECTORS_OF_PIECES
-    least = ROWS_FOR_ALL if wide else ROWS_FOR_ALL_IN_HALVES
-    together = 0 if s.numbers else (rows + every - least) // every * VECTORS_OF_PIECES
-    chunks = max(chunks, together)
-    rest = max(rows - chunks * ROWS_IN_VECTOR, 0)
+    for_all = ROWS_FOR_ALL if wide else ROWS_FOR_ALL_IN_HALVES
+    together = 0 if s.numbers else (rows + every - for_all) // every * VECTORS_OF_PIECES
+    from_ = few if wide else least + few // 2
+    whole = 0 if s.numbers else max(together, (rows + ROWS_IN_VECTOR - from_) // ROWS_IN_VECTOR)
+    half = 0 if wide or s.numbers else max((rows - whole * ROWS_IN_VECTOR + least - few) // least, 0)
+    rest = max(rows - whole * ROWS_IN_VECTOR - half * least, 0)
+    chunks = whole + COST_OF_HALF * half
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
     gathered = 0 if wide or leaves <= WIDTHS_IN_PARTS[1] else chunks * values
@@ -137,7 +143,7 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
         splits = longest * TREES_IN_VECTOR
         if s.planes > PAGE:
             splits = splits * (3 + registers_of(s.planes)) // (3 + registers_of(PAGE))
-        fours = min((rest + 2) // ROWS_TOGETHER, rest)
+        fours = min((rest + (ROWS_TOGETHER - 1 - most_alone(wide))) // ROWS_TOGETHER, rest)
         alone = max(rest - fours * ROWS_TOGETHER, 0)
         return work | {
             "four rows and split, trees in lanes": fours * splits,

@@ -205,11 +205,11 @@ def test_columns_of_few_thresholds_are_counted(counts: tuple[int, ...], dtype: s
 
 
 def test_the_rows_alone_grow_with_what_a_chunk_takes() -> None:
-    small = rows_alone(100, 3000, 1, 31, walking(1069), 300, 300)
-    large = rows_alone(99, 19762, 2, 256, walking(593), 20, 80)
+    small = rows_alone(100, 3000, 1, 31, walking(1069), 300, 300, ROWS_IN_VECTOR)
+    large = rows_alone(99, 19762, 2, 256, walking(593), 20, 80, ROWS_IN_VECTOR)
     assert 1 < small < large < ROWS_IN_VECTOR
-    assert rows_alone(1, 100_000, 1, 256, walking(0), 0, 0) == ROWS_IN_VECTOR
-    assert rows_alone(1, 1, 1, 2, walking(100_000), 1, 1) == 1
+    assert rows_alone(1, 100_000, 1, 256, walking(0), 0, 0, ROWS_IN_VECTOR) == ROWS_IN_VECTOR
+    assert rows_alone(1, 1, 1, 2, walking(100_000), 1, 1, ROWS_IN_VECTOR) == 1
 
 
 def test_rows_alone_take_longer_paths_through_larger_trees() -> None:
@@ -258,11 +258,14 @@ def test_other_processors(name: str) -> None:
         values = rng.normal(size=(500, columns))
         grown = [random_tree(rng, int(rng.integers(1, leaves + 1)), 5, dtype, values, missing=True) for _ in range(15)]
         op = join(grown, np.zeros(columns), None)
-        op = replace(op, values=op.values.astype(dtype))
+        op = replace(op, values=op.values.astype(dtype), base=op.base.astype(dtype))
         X = rows_at_thresholds(rng, op, 400, 5)
-        (found,) = scanned(op, X, (400,), target)
+        batches = (400, 250, 100, 64, 48, 40, 39, 33, 32, 17, 16, 7, 3, 2)
+        found, *parts = scanned(op, X, batches, target)
         tolerance = 1e-9 if dtype == "f8" else 1e-5
         np.testing.assert_allclose(found, op.evaluate(X), rtol=tolerance, atol=tolerance)
+        for rows, part in zip(batches[1:], parts, strict=True):
+            np.testing.assert_allclose(part, found[:rows], rtol=tolerance, atol=tolerance, err_msg=str(rows))
 
 
 def test_leaves_are_looked_up_where_that_is_faster_than_gathering() -> None:

@@ -101,6 +101,11 @@ def pack_digits(
     return PackedDigits(table, starts, widths)
 
 
+def chunks_of(rows: int) -> int:
+    """The chunks of 64 rows that hold so many rows."""
+    return -(-rows // ROWS_IN_VECTOR)
+
+
 class Leaves:
     """Emits the sums i64[outputs, block] of the leaves' integers. For each span of groups: `begin`, `add` for its groups, `end`."""
 
@@ -118,17 +123,17 @@ class Leaves:
             with T.serial(tirx.const(0, "int64"), parts) as part:
                 store(self.sums, start, output * self.f.block + part * 8, 8)
 
-    def begin(self, span: Expr, chunks: int) -> None:
-        """Begin a span, for 64 · chunks rows. Its groups add to the same outputs."""
+    def begin(self, span: Expr, rows: int) -> None:
+        """Begin a span, for so many rows. Its groups add to the same outputs."""
 
-    def add(self, groups: Groups, output: Expr, first: Expr, reached: Any, chunks: int) -> None:
-        """Add the integers of the leaves `reached` [groups, trees, chunks, 64] to the outputs from `output` on.
+    def add(self, groups: Groups, output: Expr, first: Expr, reached: Any, rows: int) -> None:
+        """Add the integers of the leaves `reached` [groups, trees, rows] to the outputs from `output` on.
 
         first: the first row.
         """
         raise NotImplementedError
 
-    def end(self, output: Expr, first: Expr, chunks: int) -> None:
+    def end(self, output: Expr, first: Expr, rows: int) -> None:
         """End the span: add its sums to those of the outputs from `output` on."""
 
     def totals(self, column: Expr, row: Expr, lanes: int) -> Expr:
@@ -143,38 +148,38 @@ class LeafDigits(Leaves):
     256 groups as pairs of bytes.
     """
 
-    def __init__(self, f: Block, fixed: FixedPoint, packed: PackedDigits, trees: int, chunks: int) -> None:
-        """chunks: the most chunks of 64 rows at once. trees: the trees of a group."""
+    def __init__(self, f: Block, fixed: FixedPoint, packed: PackedDigits, trees: int, most: int) -> None:
+        """most: the most rows at once, a multiple of 64. trees: the trees of a group."""
         super().__init__(f, fixed, fixed.start)
         self.digits, self.trees = fixed.digits, trees
         self.table, self.starts = f.own(packed.table, "u8"), f.own(packed.starts, "i64")
         self.widths, self.used = f.own(packed.widths, "i64"), np.unique(packed.widths).tolist() or [NARROW]
         # For each digit two vectors of 32 sums. 16 bits hold two rows' bytes: one vector adds up (even + 256 · odd), the other odd alone.
         self.size = self.columns * self.digits * 2 * 32
-        self.pairs = T.alloc_buffer((chunks * self.size,), "uint16")
+        self.pairs = T.alloc_buffer((chunks_of(most) * self.size,), "uint16")
         self.in_order = T.alloc_buffer((self.digits * ROWS_IN_VECTOR,), "uint16")
 
-    def begin(self, span: Expr, chunks: int) -> None:
+    def begin(self, span: Expr, rows: int) -> None:
         self.width = T.Bind(self.f.constant(self.widths, "i64", span))
         zero = broadcast(tirx.const(0, "uint16"), 32)
-        with self.f.repeat(chunks * self.size // 32) as i:
+        with self.f.repeat(chunks_of(rows) * self.size // 32) as i:
             store(self.pairs, zero, i * 32, 32)
 
-    def add(self, groups: Groups, output: Expr, first: Expr, reached: Any, chunks: int) -> None:
+    def add(self, groups: Groups, output: Expr, first: Expr, reached: Any, rows: int) -> None:
         f = self.f
         for width in self.used:
             # A loop of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
             wanted = tirx.Cast("int64", tirx.EQ(self.width, tirx.const(width, "int64")))
             with T.serial(tirx.const(0, "int64"), wanted), f.repeat(self.columns) as column:
-                self._add_column(column, width, groups, reached, chunks)
+                self._add_column(column, width, groups, reached, rows)
 
-    def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, chunks: int) -> None:
+    def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, rows: int) -> None:
         """Add the digits of one column to `pairs`, for groups whose tables have this width."""
         raise NotImplementedError
 
-    def end(self, output: Expr, first: Expr, chunks: int) -> None:
+    def end(self, output: Expr, first: Expr, rows: int) -> None:
         f = self.f
-        with f.repeat(chunks) as chunk, f.repeat(self.columns) as column:
+        with f.repeat(chunks_of(rows)) as chunk, f.repeat(self.columns) as column:
             place = T.Bind(chunk * self.size + column * (self.digits * 2 * 32))
             with f.repeat(self.digits) as digit:
                 both = T.Bind(vector(self.pairs, place + digit * 64, 32))
@@ -184,7 +189,7 @@ class LeafDigits(Leaves):
                     alternate = [tirx.const(half * 16 + i // 2 + (i % 2) * 32, "int32") for i in range(32)]
                     store(self.in_order, tirx.Shuffle([even, odd], alternate), digit * ROWS_IN_VECTOR + half * 32, 32)
             outputs = T.Bind((output + column) * f.block + first + chunk * ROWS_IN_VECTOR)
-            with f.repeat(ROWS_IN_VECTOR // 8) as eight:
+            with f.repeat(min(rows, ROWS_IN_VECTOR) // 8) as eight:
                 total = vector(self.sums, outputs + eight * 8, 8)
                 for digit in range(self.digits):
                     digits = tirx.Cast("int64x8", vector(self.in_order, eight * 8 + digit * ROWS_IN_VECTOR, 8))
@@ -195,12 +200,13 @@ class LeafDigits(Leaves):
 class LeafTables(LeafDigits):
     """The same with AVX-512 VBMI: a register permutation looks up one digit for 64 rows."""
 
-    def __init__(self, f: Block, fixed: FixedPoint, packed: PackedDigits, trees: int, chunks: int) -> None:
-        super().__init__(f, fixed, packed, trees, chunks)
+    def __init__(self, f: Block, fixed: FixedPoint, packed: PackedDigits, trees: int, most: int) -> None:
+        super().__init__(f, fixed, packed, trees, most)
         # One buffer for each register, and loops of one round: see PiecesScan.
-        self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(2 * max(chunks, self.digits))]
+        self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(2 * max(chunks_of(most), self.digits))]
 
-    def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, chunks: int) -> None:
+    def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, rows: int) -> None:
+        chunks = chunks_of(rows)
         if chunks == 1 and self.used[-1] <= WIDTHS[0]:  # the tables are read in their order, and the leaves once
             self._look_up(range(self.digits), column, width, groups, reached, chunks)
         else:
@@ -265,14 +271,14 @@ class LeafTables(LeafDigits):
 class LeafParts(LeafDigits):
     """The same with AVX2, for 32 rows at a time: a look-up takes 16 bytes, so a digit of 32 leaves takes two, and of 64 leaves four.
 
-    The numbers of the leaves are made ready once for all digits.
+    The numbers of the leaves are made ready once for all digits. Of 32 rows alone, only the first halves of the sums are used.
     """
 
-    def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, chunks: int) -> None:
-        f, rows = self.f, chunks * ROWS_IN_VECTOR
+    def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, rows: int) -> None:
+        f = self.f
         with T.serial(*groups[:2]) as group:
             tables = T.Bind(f.constant(self.starts, "i64", group) + column * (self.digits * self.trees * width))
-            with f.repeat(chunks) as chunk, f.repeat(2) as half:
+            with f.repeat(chunks_of(rows)) as chunk, f.repeat(min(rows, ROWS_IN_VECTOR) // HALF) as half:
                 sums: list[Expr | None] = [None] * self.digits
                 for tree in range(self.trees):
                     place = ((group - groups[2]) * self.trees + tree) * rows + chunk * ROWS_IN_VECTOR + half * HALF
@@ -301,19 +307,19 @@ class LeafGather(Leaves):
         super().__init__(f, fixed, leaves.start_of(outputs))
         self.leaves, self.trees, self.first = leaves, trees, f.own(first, "i32")
 
-    def add(self, groups: Groups, output: Expr, first: Expr, reached: Any, chunks: int) -> None:
-        f, many_rows = self.f, chunks * ROWS_IN_VECTOR
+    def add(self, groups: Groups, output: Expr, first: Expr, reached: Any, rows: int) -> None:
+        f = self.f
         with T.serial(*groups[:2]) as group:
             starts = [
                 T.Bind(tirx.Cast("int64", f.constant(self.first, "i32", group * self.trees + tree)))
                 for tree in range(self.trees)
             ]
-            with f.repeat(self.columns) as column, f.repeat(many_rows // ROWS_IN_GATHER) as part:
+            with f.repeat(self.columns) as column, f.repeat(rows // ROWS_IN_GATHER) as part:
                 row = T.Bind(part * ROWS_IN_GATHER)
                 place = T.Bind((output + column) * f.block + first + row)
                 total = vector(self.sums, place, ROWS_IN_GATHER)
                 for tree, start in enumerate(starts):
-                    at = row + ((group - groups[2]) * self.trees + tree) * many_rows
-                    rows = [start + tirx.Cast("int64", reached[at + i]) for i in range(ROWS_IN_GATHER)]
-                    total = tirx.Add(total, self.leaves.integers(rows, column))
+                    at = row + ((group - groups[2]) * self.trees + tree) * rows
+                    leaves = [start + tirx.Cast("int64", reached[at + i]) for i in range(ROWS_IN_GATHER)]
+                    total = tirx.Add(total, self.leaves.integers(leaves, column))
                 store(self.sums, total, place, ROWS_IN_GATHER)

@@ -40,7 +40,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
-from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import Codes, pack_sets
 from hbc.compiler.tvm.trees.fixed_point import fixed_point
@@ -79,6 +79,8 @@ WORDS = HALF // 4  # words in such a register
 FEW_ROWS_IN_LANES = (32, 56)
 """For fewer rows, scan_few_rows.py is faster than a chunk of 64 rows. The second number holds for trees of more than 128 leaves on
 average."""
+FEW_ROWS_IN_HALVES = 17
+"""The same for a chunk of 32 rows."""
 FEW_ROWS_IN_PAGES = 16
 """The same for more than 256 planes. 200 trees of 31 leaves: 8 rows take 9.3 µs in lanes over 300 columns, 20 over 1,000; 12 rows in a
 chunk 17 and 43 (Sapphire Rapids)."""
@@ -95,8 +97,20 @@ Rows take a seventh to a quarter less so (100 trees of depth 10, 60 of depth 12)
 MOST_DEPTH = 192  # the greatest depth of a tree, whose parts have all splits above them
 
 
-def few_rows_in_lanes(large: bool, planes: int) -> int:
-    """For fewer rows, scan_few_rows.py is faster than a chunk of 64 rows. large: see FEW_ROWS_IN_LANES."""
+def rows_of_chunk(dialect: Dialect) -> int:
+    """The least rows that are scanned together: those of a register of bytes where leaves are looked up by such registers."""
+    return HALF if dialect.byte_masks and not dialect.byte_permute else ROWS_IN_VECTOR
+
+
+def most_alone(wide: bool) -> int:
+    """So many rows, one after the other, take less time than four together. wide: with AVX-512."""
+    return 1 if wide else 2
+
+
+def few_rows_in_lanes(large: bool, planes: int, chunk: int) -> int:
+    """For fewer rows, scan_few_rows.py is faster than a chunk of so many rows. large: see FEW_ROWS_IN_LANES."""
+    if chunk == HALF:
+        return FEW_ROWS_IN_HALVES
     return FEW_ROWS_IN_PAGES if planes > PAGE else FEW_ROWS_IN_LANES[large]
 
 
@@ -110,8 +124,10 @@ def patching(splits: int, trees: int) -> float:
     return 2.7 * trees * passed(splits, trees)
 
 
-def rows_alone(trees: int, splits: int, values: int, leaves: int, going: float, columns: int, planes: int) -> int:
-    """For fewer rows, at least 1 and at most 64, rows that go alone from node to node are faster than a chunk of 64 rows.
+def rows_alone(
+    trees: int, splits: int, values: int, leaves: int, going: float, columns: int, planes: int, of_chunk: int
+) -> int:
+    """For fewer rows, at least 1 and at most 64, rows that go alone from node to node are faster than a chunk of `of_chunk` rows.
 
     trees, splits, leaves: of the scanned trees, and the leaves of the largest. values: of a leaf. going: the nanoseconds of a row alone,
     `walking` or `patching`. columns: those that are compared. planes: those of their ranks, without second ones for NaN.
@@ -124,7 +140,8 @@ def rows_alone(trees: int, splits: int, values: int, leaves: int, going: float, 
     chunk = 0.58 * splits + 10.6 * trees + 2.2 * trees * values * tables
     alone = going + 0.98 * columns + 0.43 * trees * values
     ranks = 1.3 * columns + 4.7 * min(planes - columns, columns)  # only rows that are scanned have them
-    return min(max(round(chunk / max(alone - ranks, 1e-9)), 1), ROWS_IN_VECTOR)
+    rows = chunk * of_chunk / ROWS_IN_VECTOR / max(alone - ranks, 1e-9)
+    return min(max(round(rows), 1), of_chunk)
 
 
 def scannable(op: TreeEnsemble) -> bool:
@@ -162,7 +179,9 @@ def tree_scan(f: Block, node: Node) -> None:
     in_patches = small is not op and f.dialect.wide and patchable(op) and len(op.feature) > MOST_NODES_WALKED
     few_rows: Any
     if in_lanes:
-        few_rows = few_rows_in_lanes(len(ranked.leaves) > 128 * len(ranked.leaf_counts), ranked.planes)
+        few_rows = few_rows_in_lanes(
+            len(ranked.leaves) > 128 * len(ranked.leaf_counts), ranked.planes, rows_of_chunk(f.dialect)
+        )
     else:
         few_rows = f.size(
             rows_alone(
@@ -173,14 +192,14 @@ def tree_scan(f: Block, node: Node) -> None:
                 patching(int((op.leaf_counts - 1).sum()), op.n_trees) if in_patches else walking(int(op.depths.sum())),
                 len(ranked.column_feature),
                 len(ranked.plane_column),
+                rows_of_chunk(f.dialect),
             )
         )
     # Several chunks of 64 rows at once; the last ones may have places without a row. Then, of what is left, as many rows as another way
     # takes: `scanned` are those that end in `leaves`.
-    chunks = VECTORS_OF_PIECES
-    every = ROWS_IN_VECTOR * chunks
-    least = ROWS_FOR_ALL if f.dialect.wide else ROWS_FOR_ALL_IN_HALVES
-    several = T.Bind((f.rows + (every - least if f.block % every == 0 else 0)) // every)
+    every = ROWS_IN_VECTOR * VECTORS_OF_PIECES
+    for_all = ROWS_FOR_ALL if f.dialect.wide else ROWS_FOR_ALL_IN_HALVES
+    several = T.Bind((f.rows + (every - for_all if f.block % every == 0 else 0)) // every)
     whole = T.Bind(tirx.Min(f.rows, several * every))
     lanes = f.once(pack_lanes_of, op, ranked) if in_lanes else None
     rest = None
@@ -189,8 +208,14 @@ def tree_scan(f: Block, node: Node) -> None:
     if rest is not None:
         scanned = T.Bind(tirx.Select(tirx.EQ(f.rows - whole, tirx.const(1, "int64")), whole, f.rows))
     else:
-        end = T.Bind(tirx.Max(several * chunks, (f.rows + (ROWS_IN_VECTOR - few_rows)) // ROWS_IN_VECTOR))
-        scanned = T.Bind(tirx.Min(f.rows, end * ROWS_IN_VECTOR))
+        least = rows_of_chunk(f.dialect)
+        from_ = few_rows if least == ROWS_IN_VECTOR else least + few_rows // 2
+        whole_chunks = T.Bind(tirx.Max(several * VECTORS_OF_PIECES, (f.rows + (ROWS_IN_VECTOR - from_)) // ROWS_IN_VECTOR))
+        end = whole_chunks * ROWS_IN_VECTOR
+        half_chunk = tirx.const(0, "int64")
+        if least < ROWS_IN_VECTOR:
+            half_chunk = T.Bind(tirx.Max((f.rows - end + (least - few_rows)) // least, half_chunk))
+        scanned = T.Bind(tirx.Min(f.rows, end + half_chunk * least))
     ranked_rows = f.rows if in_lanes else scanned
     more = int(np.diff(packed.set_starts).max(initial=0))
     places = layout(f, ranked, more, min(few_rows - 1, ROWS_OF_PLANES) if rest is None else 1) if in_lanes else None
@@ -203,15 +228,15 @@ def tree_scan(f: Block, node: Node) -> None:
     leaves: Leaves
     if packed.digits is not None:
         tables = LeafTables if f.dialect.byte_permute else LeafParts
-        leaves = tables(f, fixed, packed.digits, TREES_IN_GROUP, chunks)
+        leaves = tables(f, fixed, packed.digits, TREES_IN_GROUP, every)
     else:
         outputs = np.repeat(packed.outputs, np.diff(packed.span_starts) * TREES_IN_GROUP)
         leaves = LeafGather(f, fixed, rows_of_leaves, packed.first, outputs, TREES_IN_GROUP)
     leaves.clear(scanned)
     kind = BytesScan if f.dialect.byte_masks else MasksScan
-    scan = kind(f, packed, ranks, leaves, sets, chunks)
+    scan = kind(f, packed, ranks, leaves, sets, every)
     with T.serial(tirx.const(0, "int64"), several) as part:
-        scan.run(T.Bind(part * every), chunks)
+        scan.run(T.Bind(part * every), every)
     if rest is not None:
         assert lanes is not None
         assert isinstance(leaves, LeafTables)
@@ -226,10 +251,13 @@ def tree_scan(f: Block, node: Node) -> None:
                 with once_if(tirx.LE(count, most)):
                     some.add(first, count)
                 with once_if(tirx.LT(most, count)):
-                    scan.run(first, 1)
+                    scan.run(first, ROWS_IN_VECTOR)
     else:
-        with T.serial(several * chunks, end) as chunk:
-            scan.run(T.Bind(chunk * ROWS_IN_VECTOR), 1)
+        with T.serial(several * VECTORS_OF_PIECES, whole_chunks) as chunk:
+            scan.run(T.Bind(chunk * ROWS_IN_VECTOR), ROWS_IN_VECTOR)
+        if least < ROWS_IN_VECTOR:
+            with T.serial(tirx.const(0, "int64"), half_chunk):
+                scan.run(T.Bind(whole_chunks * ROWS_IN_VECTOR), least)
 
     # For each row, whether it must be added as the source does; or, of the last row, that nothing is added yet.
     again = T.alloc_buffer((f.block,), "uint8") if not (fixed.exact and in_lanes) else None
@@ -240,8 +268,8 @@ def tree_scan(f: Block, node: Node) -> None:
         few = SumLanes(f, lanes, ranked.planes, ranks, places, codes, fixed, rows_of_leaves, together)
         alone = scanned
         if rest is None:
-            # One row alone takes less time than four rows; two or three alone do not. So the last four may have places without a row.
-            fours = T.Bind((f.rows - scanned + 2) // ROWS_TOGETHER)
+            # The last four may have places without a row.
+            fours = T.Bind((f.rows - scanned + (ROWS_TOGETHER - 1 - most_alone(f.dialect.wide))) // ROWS_TOGETHER)
             with T.serial(tirx.const(0, "int64"), fours) as four:
                 few.run(T.Bind(scanned + four * ROWS_TOGETHER), ROWS_TOGETHER)
                 result.write(T.Bind(scanned + four * ROWS_TOGETHER), ROWS_TOGETHER, few.totals(ROWS_TOGETHER))
@@ -304,21 +332,21 @@ def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees) -> PackedLanes:
 
 
 class Scan:
-    """Emits the loops over the groups of trees, for some chunks of 64 rows."""
+    """Emits the loops over the groups of trees, for some rows at once: a multiple of those in a register."""
 
-    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
-        """chunks: the most chunks of 64 rows that go at once."""
+    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, most: int) -> None:
+        """most: the most rows that go at once."""
         self.f, self.ranks, self.leaves, self.sets = f, ranks, leaves, sets
         self.spans = f.size(len(packed.outputs))
         self.span_starts, self.outputs = f.own(packed.span_starts, "i64"), f.own(packed.outputs, "i64")
-        self.reached = T.alloc_buffer((GROUPS_TOGETHER * TREES_IN_GROUP * chunks * ROWS_IN_VECTOR,), "uint8")
+        self.reached = T.alloc_buffer((GROUPS_TOGETHER * TREES_IN_GROUP * most,), "uint8")
 
-    def run(self, first: Expr, chunks: int) -> None:
-        """Add the leaf values of the rows first … first + 64 · chunks of the block to their sums."""
+    def run(self, first: Expr, rows: int) -> None:
+        """Add the leaf values of the rows first … first + rows of the block to their sums."""
         f = self.f
         with f.repeat(self.spans) as span:
             output = T.Bind(f.constant(self.outputs, "i64", span))
-            self.leaves.begin(span, chunks)
+            self.leaves.begin(span, rows)
             last = T.Bind(f.constant(self.span_starts, "i64", span + 1))
             start = T.Bind(f.constant(self.span_starts, "i64", span))
             with T.serial(tirx.const(0, "int64"), (last - start + (GROUPS_TOGETHER - 1)) // GROUPS_TOGETHER) as part:
@@ -326,13 +354,13 @@ class Scan:
                 end = T.Bind(tirx.Min(begin + GROUPS_TOGETHER, last))
                 with T.serial(begin, end) as group:
                     if self.sets is not None:
-                        self.sets.run(group, first, chunks)
-                    self.scan(group, T.Bind((group - begin) * (TREES_IN_GROUP * chunks * ROWS_IN_VECTOR)), first, chunks)
-                self.leaves.add((begin, end, begin), output, first, self.reached, chunks)
-            self.leaves.end(output, first, chunks)
+                        self.sets.run(group, first, rows)
+                    self.scan(group, T.Bind((group - begin) * (TREES_IN_GROUP * rows)), first, rows)
+                self.leaves.add((begin, end, begin), output, first, self.reached, rows)
+            self.leaves.end(output, first, rows)
 
-    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
-        """Store the leaves that the rows reach in a group's trees at reached[place …], as [trees, chunks, 64]."""
+    def scan(self, group: Expr, place: Expr, first: Expr, rows: int) -> None:
+        """Store the leaves that the rows reach in a group's trees at reached[place …], as [trees, rows]."""
         raise NotImplementedError
 
     def _steps(self, starts: Array, at: Expr) -> AbstractContextManager[Expr]:
@@ -356,17 +384,17 @@ class PiecesScan(Scan):
 
     lanes: int  # rows in a register
 
-    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
-        super().__init__(f, packed, ranks, leaves, sets, chunks)
+    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, most: int) -> None:
+        super().__init__(f, packed, ranks, leaves, sets, most)
         self.pieces = [
             replace(kind, starts=f.own(kind.starts, "i64"), records=f.own(kind.records, dtype_name(kind.records.dtype)))
             for kind in packed.splits
         ]
         # One buffer for each register. With a longer buffer, LLVM joins pairs of registers and takes them apart at every split.
-        self.candidates = [T.alloc_buffer((self.lanes // 4,), "int32") for _ in range(chunks * ROWS_IN_VECTOR // self.lanes)]
+        self.candidates = [T.alloc_buffer((self.lanes // 4,), "int32") for _ in range(most // self.lanes)]
 
-    def scan(self, group: Expr, place: Expr, first: Expr, chunks: int) -> None:
-        f, candidates = self.f, self.candidates[: chunks * ROWS_IN_VECTOR // self.lanes]
+    def scan(self, group: Expr, place: Expr, first: Expr, rows: int) -> None:
+        f, candidates = self.f, self.candidates[: rows // self.lanes]
         zero = tirx.Broadcast(tirx.const(0, "int32"), self.lanes // 4)
         # `origin` is 0. TVM takes vector accesses at a constant place apart; at a loop variable it keeps them whole.
         with f.repeat(TREES_IN_GROUP) as tree, f.repeat(1) as origin:
@@ -377,7 +405,7 @@ class PiecesScan(Scan):
                     self._piece(candidates, pieces_, piece, first, origin)
             for slot, candidate in enumerate(candidates):
                 leaf = _bytes(vector(candidate, origin, self.lanes // 4), self.lanes)
-                store(self.reached, leaf, place + tree * (chunks * ROWS_IN_VECTOR) + slot * self.lanes, self.lanes)
+                store(self.reached, leaf, place + tree * rows + slot * self.lanes, self.lanes)
 
     def _piece(self, candidates: list[Any], pieces_: PackedPieces, at: Expr, first: Expr, origin: Expr) -> None:
         f, size, records = self.f, pieces_.size, pieces_.records
@@ -411,8 +439,8 @@ class MasksScan(PiecesScan):
 
     lanes = ROWS_IN_VECTOR
 
-    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, chunks: int) -> None:
-        super().__init__(f, packed, ranks, leaves, sets, chunks)
+    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, most: int) -> None:
+        super().__init__(f, packed, ranks, leaves, sets, most)
         # 0, but LLVM does not know it. Where it knows which bits are 0, it turns `+` into `or`; but only `+` takes one instruction
         # for the rows of a mask.
         self.zero = T.Bind(broadcast(tirx.Cast("uint8", f.size(0)), ROWS_IN_VECTOR))
@@ -523,8 +551,8 @@ class SetPlanes:
         with T.serial(tirx.const(0, "int64"), rows) as row:
             self.codes.fill(row)
 
-    def run(self, group: Expr, first: Expr, chunks: int) -> None:
-        """Fill the planes of a group, for the rows first … first + 64 · chunks of the block."""
+    def run(self, group: Expr, first: Expr, rows: int) -> None:
+        """Fill the planes of a group, for the rows first … first + rows of the block."""
         f = self.f
         start = T.Bind(f.constant(self.starts, "i64", group))
         count = T.Bind(f.constant(self.starts, "i64", group + 1) - start)
@@ -533,11 +561,10 @@ class SetPlanes:
             set_ = T.Bind((start + slot) * self.size)
             plane = T.Bind((slot + self.planes) * f.block + first)
             if f.dialect.byte_permute:
-                for chunk in range(chunks):
-                    at = chunk * ROWS_IN_VECTOR
+                for at in range(0, rows, ROWS_IN_VECTOR):
                     test = self.codes.test_many(self.bytes, set_, self.registers, column, first + at)
                     store(self.ranks, held(f, test, ROWS_IN_VECTOR), plane + at, ROWS_IN_VECTOR)
             else:
-                with f.repeat(ROWS_IN_VECTOR * chunks) as row:
+                with f.repeat(rows) as row:
                     test = self.codes.test(self.bytes, set_, column, first + row)
                     T.buffer_store(self.ranks, held(f, test), [plane + row])

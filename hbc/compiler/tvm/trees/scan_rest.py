@@ -117,9 +117,9 @@ class RestLanes(SumLanes):
                     after = own + together * TREES_IN_VECTOR // TREES_IN_GROUP
                     end = T.Bind(tirx.Min(after, f.constant(self.span_starts, "i64", span + 1)))
                     with once_if(tirx.LT(begin, end)):
-                        tables.begin(span, 1)
-                        tables.add((begin, end, own), tirx.const(0, "int64"), first, self.by_tree, 1)
-                        tables.end(tirx.const(0, "int64"), first, 1)
+                        tables.begin(span, ROWS_IN_VECTOR)
+                        tables.add((begin, end, own), tirx.const(0, "int64"), first, self.by_tree, ROWS_IN_VECTOR)
+                        tables.end(tirx.const(0, "int64"), first, ROWS_IN_VECTOR)
 
     def _turn(self, parts: Expr) -> None:
         """by_tree[tree, row] = reached[row, tree], for 16 · parts rows and the trees of a group.
