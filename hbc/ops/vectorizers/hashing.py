@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+import struct
 from collections.abc import Iterable, Mapping
 from itertools import chain, compress, count
 from typing import Any
@@ -120,12 +120,11 @@ def _floats(items: list[Any]) -> Array | None:
     no need to look at each (3,000 of 20 numbers: 46 → 4 ms)."""
     if set(map(type, items)) - {dict}:
         return None
+    values = list(chain.from_iterable(map(dict.values, items)))
     try:
-        return np.asarray(array("d", list(chain.from_iterable(map(dict.values, items)))))
-    except TypeError:
+        return np.frombuffer(struct.pack(f"{len(values)}d", *values))
+    except struct.error:  # a value that float() does not take, or a string
         return None
-    except OverflowError as error:
-        raise InvalidInputError(found=f"a number ({error})", expected="numbers of float64", where="X") from error
 
 
 def _named(pair: tuple[Any, Any]) -> tuple[Any, float]:

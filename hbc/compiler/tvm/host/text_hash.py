@@ -71,15 +71,21 @@ def murmur(text: Any, start: Expr, length: Expr) -> Expr:
     total, waiting, pending, count = Cell("uint64"), Cell("uint64"), Cell("int64"), Cell("int64")
     with T.serial(ZERO, length) as i:
         code = T.Bind(tirx.Cast("uint64", text[start + i]))
-        bytes_, size = code, ONE
-        for limit, many in ((0x80, 2), (0x800, 3), (0x10000, 4)):
-            beyond = code >= u64(limit)
-            bytes_, size = tirx.Select(beyond, encoded(code, many), bytes_), tirx.Select(beyond, whole(many), size)
-        size = T.Bind(size)
-        shifted = tirx.shift_left(bytes_, tirx.Cast("uint64", pending.value * 8))
-        waiting.set(tirx.bitwise_or(waiting.value, shifted))
-        pending.add(size)
-        count.add(size)
+        place = T.Bind(tirx.Cast("uint64", pending.value * 8))
+        with T.If(code < u64(0x80)):  # by far the most: they need none of the other lengths
+            with T.Then():
+                waiting.set(tirx.bitwise_or(waiting.value, tirx.shift_left(code, place)))
+                pending.add(ONE)
+                count.add(ONE)
+            with T.Else():
+                bytes_, size = encoded(code, 2), whole(2)
+                for limit, many in ((0x800, 3), (0x10000, 4)):
+                    beyond = code >= u64(limit)
+                    bytes_, size = tirx.Select(beyond, encoded(code, many), bytes_), tirx.Select(beyond, whole(many), size)
+                size = T.Bind(size)
+                waiting.set(tirx.bitwise_or(waiting.value, tirx.shift_left(bytes_, place)))
+                pending.add(size)
+                count.add(size)
         with when(pending.value >= 4):
             rotation = rotated(tirx.bitwise_xor(total.value, mixed(waiting.value)), 13)
             total.set(cut(tirx.Mul(rotation, u64(5)) + u64(0xE6546B64)))
