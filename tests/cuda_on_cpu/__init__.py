@@ -265,6 +265,17 @@ class Card:
 
         self._put(stream, copy)
 
+    def copied(self, tensor: Any, stream: Any) -> Any:
+        given = self.array(tensor)
+        found = self.memory(given.shape, given.dtype)
+        there = self.array(found)
+
+        def copy() -> None:
+            there[...] = given
+
+        self._put(stream, copy)
+        return found
+
     def launch(self, stream: Any, function: Any, arguments: Sequence[Any]) -> None:
         self._put(stream, lambda: function(*arguments))
 

@@ -107,12 +107,14 @@ def beside(
         sizes = np.diff(tiles.pieces).mean(), tree.rounds * form.head_bytes / PIECE
         for loop, pieces in zip(copying, sizes, strict=False):
             loop.rounds = float(np.ceil(np.maximum(pieces - np.arange(0, threads, LANES), 0) / threads).mean()) / written(loop)
-    ranking = next(loop for loop in within[None] if loop is not passes and len(within[loop]) == 2)
+    ranking = next(loop for loop in loops if passes not in loop.around() and len(within[loop]) == 2)
     search, planes = within[ranking]
     ranked = op.once(ranked_trees)
-    ranking.rounds = len(ranked.thresholds)
-    search.rounds = np.mean([len(values).bit_length() for values in ranked.thresholds]) / written(search)
-    planes.rounds = form.planes(op) / ranking.rounds / written(planes)
+    columns = np.array([loop_rounds(lines[loop.first - 1]) for loop in ranking.around()])  # a group of them after the other
+    for loop, rounds in zip(ranking.around(), columns, strict=True):
+        loop.rounds = rounds
+    search.rounds = sum(len(values).bit_length() for values in ranked.thresholds) / columns.prod() / written(search)
+    planes.rounds = form.planes(op) / columns.prod() / written(planes)
     own_rows = np.arange(LANES) * GpuTiles.rows_of_thread
     lines_of_row, lines_of_result = (
         pieces_of_read(own_rows * width * size)
@@ -139,6 +141,11 @@ def beside(
     for name in found.trees:
         found.trees[name] /= op.n_trees
     return found
+
+
+def loop_rounds(line: str) -> int:
+    """The rounds of a loop, as its line says them."""
+    return int(re.findall(r"< \(int64_t\)(\d+)", line)[0])
 
 
 def pieces_of_read(places: Array) -> int:

@@ -19,7 +19,7 @@ CUDA = 2
 RUNTIMES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so")
 NO_WAITING = 1
 """cudaStreamNonBlocking: the stream does not wait for the work of other libraries on the default one."""
-TO_CARD, FROM_CARD = 1, 2
+TO_CARD, FROM_CARD, WITHIN_CARD = 1, 2, 3
 MEMORY, NO_DEVICE, OLD_DRIVER = 2, 100, 35
 """Numbers of CUDA's errors: no memory is left, there is no GPU, the driver is missing or too old."""
 
@@ -150,6 +150,15 @@ class Card:
         here, there = ctypes.c_void_p(array.ctypes.data), ctypes.c_void_p(tensor.data_ptr())
         places = (there, here) if way == TO_CARD else (here, there)
         call("cudaMemcpyAsync", *places, ctypes.c_size_t(array.nbytes), way, stream)
+
+    def copied(self, tensor: Any, stream: Any) -> Any:
+        """A copy of a tensor of the card, by a copy on a stream. Raises DeviceMemoryError."""
+        shape, dtype = tuple(map(int, tensor.shape)), np.dtype(str(tensor.dtype))
+        found = self.memory(shape, dtype)
+        places = ctypes.c_void_p(found.data_ptr()), ctypes.c_void_p(tensor.data_ptr())
+        size = ctypes.c_size_t(int(np.prod(shape)) * dtype.itemsize)
+        call("cudaMemcpyAsync", *places, size, WITHIN_CARD, stream)
+        return found
 
     def launch(self, stream: Any, function: Any, arguments: Sequence[Any]) -> None:
         """Put a compiled function on a stream."""

@@ -15,6 +15,9 @@ from hbc.compiler.tvm.run.card import FROM_CARD, Card
 from hbc.compiler.tvm.run.executable import Method
 from hbc.ir.types import Array
 
+READ_AT_ONCE = 16
+"""The bytes that kernels may read at once. They begin at a multiple of so many, else the card stops the program's work."""
+
 
 class OnThisCard(OnCard):
     """See hbc.compiler.base.OnCard."""
@@ -30,6 +33,8 @@ class OnThisCard(OnCard):
         filled = [tensor_of(results[i], stream) for i in ready.filled]
         if n and filled:
             queue = ctypes.c_void_p(stream)
+            if given.data_ptr() % READ_AT_ONCE:  # a part of a larger array may begin anywhere
+                given = card.copied(given, queue)
             inputs = (given,) if ready.places else ()
             card.launch(queue, ready.code, (*inputs, *ready.tables, *filled, 0, n))
             if room is None:

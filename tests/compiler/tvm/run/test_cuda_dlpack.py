@@ -24,6 +24,7 @@ from sklearn.preprocessing import StandardScaler  # noqa: E402
 import hbc  # noqa: E402
 from hbc.compiler.tvm.run.card import AsOnCard  # noqa: E402
 from hbc.compiler.tvm.run.resident import OnThisCard  # noqa: E402
+from hbc.compiler.tvm.trees.gpu import choice  # noqa: E402
 
 pytestmark = pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run()))
 STREAM = 0x5000
@@ -121,6 +122,23 @@ def test_a_library_that_takes_memory_of_others(card: Card) -> None:
     np.testing.assert_allclose(values, model.predict(X), rtol=1e-5)
     other = compiled.predict(OnGpu(card, X))
     np.testing.assert_array_equal(card.array(other), values)
+
+
+def test_an_array_that_begins_anywhere(card: Card) -> None:
+    """Kernels of trees read 16 bytes of a row at once. The memory of a part of another array need not begin at a multiple of these."""
+    forest = RandomForestClassifier(10, max_depth=4, random_state=0).fit(X, LABELS)
+    given = OnGpu(card, X)
+    there = np.empty(X.size + 5, np.float32)
+    first = -there.ctypes.data // 4 % 4 + 1
+    shifted = there[first : first + X.size].reshape(X.shape)
+    shifted[...] = X
+    assert shifted.ctypes.data % 16 == 4
+    given.tensor = card.over_bus(shifted)
+    with mock.patch.object(choice, "FEW_ROWS", 0), mock.patch.object(card, "copied", wraps=card.copied) as copies:
+        model = hbc.convert(forest, device="cuda")
+        for array, copied in ((OnGpu(card, X), 0), (given, 2)):  # for the test of the values, and for the answer
+            np.testing.assert_array_equal(card.array(model.predict_proba(array)), forest.predict_proba(X))
+            assert copies.call_count == copied
 
 
 def test_values_are_tested_on_the_card(card: Card) -> None:

@@ -16,15 +16,21 @@ warp read, each reads from the bank of its own number, and a read is one wavefro
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block, Row
-from hbc.compiler.tvm.nest.schedule import GpuTiles
+from hbc.compiler.tvm.nest.schedule import GpuFewRows, GpuTiles
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
-from hbc.ir.graph import Node
+from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE
+from hbc.ir.graph import Input, Node
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import record
 from hbc.ops.tree_ranks import RankedTrees
@@ -92,11 +98,11 @@ def words_of_plane(schedule: GpuTiles, bits: int) -> int:
 
 def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bits: int = 8) -> None:
     """Emit the ranks of the thread's rows, of so many bits. They lie at the beginning of the block's shared memory."""
-    dtype = x.type.dtype
+    dtype, at_once = x.type.dtype, columns_at_once(schedule, x, packed)
+    packed = _in_groups(packed, at_once)
     words = schedule.view("uint32")
-    feature, levels, start, planes, first, nan_byte = (
-        f.own(array, "i64")
-        for array in (packed.feature, packed.levels, packed.start, packed.planes, packed.first, packed.nan_byte)
+    levels, start, planes, first, nan_byte = (
+        f.own(array, "i64") for array in (packed.levels, packed.start, packed.planes, packed.first, packed.nan_byte)
     )
     thresholds = f.own(packed.thresholds, dtype)
     count = schedule.rows_of_thread
@@ -107,12 +113,9 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
     def small(array: Array, position: Expr) -> Expr:
         return tirx.Cast("int32", f.constant(array, "i64", position))
 
-    with schedule.columns(len(packed.feature)) as column:
-        own = T.Bind(f.constant(feature, "i64", column))
+    with _columns(f, schedule, x, packed, at_once) as (column, read):
         for row in rows:
-            T.buffer_store(values, tirx.const(0, DTYPES[dtype]), [row])
-            with T.If(tirx.LT(tirx.const(row, "int64"), f.rows)), T.Then():
-                T.buffer_store(values, f.read(x, [own], Row(tirx.const(row, "int64"))), [row])
+            read(values, row)
             T.buffer_store(at, one, [row])
         depth, begin = T.Bind(small(levels, column)), T.Bind(small(start, column))
         with T.serial(zero, depth):
@@ -132,3 +135,70 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
                     T.buffer_store(word, tirx.bitwise_or(word[0], shifted), [0])
                 at_word = (tirx.Cast("int32", plane) * parts + part) * schedule.words + schedule.word
                 T.buffer_store(words, word[0], [at_word])
+
+
+def columns_at_once(schedule: GpuTiles, x: Node, packed: PackedPlanes) -> int:
+    """How many columns of a row a thread reads at once.
+
+    They have 16 bytes, where the rows of a call have a multiple of these, and at least half of the columns are ranked: a warp reads as many
+    lines of L1 as for one column. In blocks of few rows they lie in shared memory.
+    """
+    count = PIECE // NUMPY_DTYPES[x.type.dtype].itemsize
+    if isinstance(schedule, GpuFewRows) or not isinstance(x.op, Input) or x.type.columns % count or not len(packed.feature):
+        return 1
+    groups = packed.feature // count
+    grow = bool((np.diff(packed.feature) > 0).all())
+    return count if grow and 2 * len(packed.feature) >= count * int(groups[-1] - groups[0] + 1) else 1
+
+
+def _in_groups(packed: PackedPlanes, at_once: int) -> PackedPlanes:
+    """All columns of the groups of so many that have ranked ones. The others have no levels and no planes."""
+    if at_once == 1:
+        return packed
+    first, end = packed.feature[0] // at_once * at_once, (packed.feature[-1] // at_once + 1) * at_once
+    feature = np.arange(first, end)
+    at = np.searchsorted(packed.feature, np.append(feature, end))
+    ranked = np.isin(feature, packed.feature)
+    levels, start = (np.where(ranked, own[np.minimum(at[:-1], len(own) - 1)], 0) for own in (packed.levels, packed.start))
+    return replace(packed, feature=feature, levels=levels, start=start, planes=packed.planes[at])
+
+
+@contextmanager
+def _columns(
+    f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, at_once: int
+) -> Iterator[tuple[Expr, Callable[[Any, int], None]]]:
+    """Loop over the columns that this thread ranks. Yields the number of a column, and what emits the read of it for a row."""
+    dtype, rows = x.type.dtype, range(schedule.rows_of_thread)
+    zero = tirx.const(0, DTYPES[dtype])
+    if at_once == 1:
+        feature = f.own(packed.feature, "i64")
+        with schedule.columns(len(packed.feature)) as column:
+            own = T.Bind(f.constant(feature, "i64", column))
+
+            def read(values: Any, row: int) -> None:
+                T.buffer_store(values, zero, [row])
+                with T.If(tirx.LT(tirx.const(row, "int64"), f.rows)), T.Then():
+                    T.buffer_store(values, f.read(x, [own], Row(tirx.const(row, "int64"))), [row])
+
+            yield column, read
+        return
+    held = T.alloc_buffer((len(rows) * at_once,), DTYPES[dtype], scope="local")
+    with T.serial(tirx.const(0, "int64"), tirx.const(len(packed.feature) // at_once, "int64")) as group:
+        own = group * at_once + int(packed.feature[0])  # TVM has to see that it is a multiple
+        for row in rows:
+            for part in range(at_once):
+                T.buffer_store(held, zero, [row * at_once + part])
+            with T.If(tirx.LT(tirx.const(row, "int64"), f.rows)), T.Then():
+                place = tirx.Ramp(tirx.const(row * at_once, "int32"), tirx.const(1, "int32"), at_once)
+                columns = tirx.Ramp(own, tirx.const(1, "int64"), at_once)
+                T.buffer_store(held, f.read(x, [columns], Row(tirx.const(row, "int64"))), [place])
+        # The columns move up one after the other, so that they stay in registers without code for each.
+        last = tirx.const(at_once, "int64")
+        with T.serial(tirx.const(0, "int64"), last, annotations={"disable_unroll": True}) as part:
+
+            def read(values: Any, row: int) -> None:
+                T.buffer_store(values, held[row * at_once], [row])
+                for place in range(row * at_once, (row + 1) * at_once - 1):
+                    T.buffer_store(held, held[place + 1], [place])
+
+            yield T.Bind(group * at_once + part), read
