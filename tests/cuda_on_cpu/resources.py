@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import hbc
 from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions
+from hbc.compiler.tvm.nest.schedule import Schedule
 from hbc.compiler.tvm.run.methods import GraphMethods, cuda_source
 from hbc.compiler.tvm.run.targets import compile_module, machine
 from hbc.compiler.tvm.trees.categories import join_sets
@@ -83,14 +84,14 @@ def resources(sources: Mapping[str, Source]) -> list[Resources]:
 
 
 def _resources(source: str, dynamic: tuple[int, ...]) -> list[Resources]:
-    """The same for one text. A method's kernel is called "", and the one beside it, if there is one, ", few rows".
+    """The same for one text. A method's kernel is called "", and those beside it, if there are any, ", few rows" and ", a row a block".
 
     The text is compiled alone, as hbc does at a call: with sixty kernels in one file, ptxas gave 32 registers and 1,000 bytes of spills to
     some that have 96 registers and no spills alone.
     """
     kernels = sorted(kernels_of(source))
     assert len(kernels) == len(dynamic)
-    names = ["", ", few rows"][: len(kernels)][::-1]
+    names = ["", ", few rows", ", a row a block"][: len(kernels)][::-1]
     facts = {kernel.name: (name, kernel.bounds, size) for kernel, name, size in zip(kernels, names, dynamic, strict=True)}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cu"
@@ -121,9 +122,14 @@ def sources_of(model: Any, sample: Any = None, strategy: str = "auto") -> Iterat
             function = methods.kernel(method).function
             schedule = schedule_for(methods.graph.outputs[method], where.schedule)
             text = cuda_source(compile_module({method: function}, where))
-            dynamic = tuple(getattr(each, "shared", 0) for each in (schedule.few, schedule) if each is not None)
+            dynamic = tuple(getattr(each, "shared", 0) for each in by_rows(schedule))
             dynamic = dynamic if any(dynamic) else (0,) * len(kernels_of(text))
             yield f"{'/'.join(sorted(set(kinds)))} {method}", Source(text, dynamic)
+
+
+def by_rows(schedule: Schedule) -> list[Schedule]:
+    """A schedule and those beside it, that for the fewest rows first."""
+    return [*(() if schedule.few is None else by_rows(schedule.few)), schedule]
 
 
 def golden_sources(words: Sequence[str] = ()) -> Iterator[tuple[str, Source]]:

@@ -67,7 +67,7 @@ def shared(library: str, name: str, strategy: str, trees: int, rows: int) -> int
     Returns the (row, tree) pairs; 0 if the rows have too many planes, so that the trees were walked by another kernel.
     """
     choice = pytest.importorskip("hbc.compiler.tvm.trees.gpu.choice")
-    with emulator().emulated(seed=len(name)) as card, mock.patch.object(choice, "FEW_ROWS", max(BATCHES)):
+    with emulator().emulated(seed=len(name)) as card, mock.patch.multiple(choice, FEW_ROWS=max(BATCHES), LANE_ROWS=8):
         figures = compare(subject(library, name, 0, trees), "tvm:cuda", strategy, "sum", 0, rows, SHARED[strategy])
     assert not figures.differing, (name, figures)
     return figures.pairs if all(launch.dynamic for launch in card.launches) else 0

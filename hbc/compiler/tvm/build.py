@@ -71,10 +71,7 @@ def build(
     """
     f = FunctionBuilder(plan, dialect, made_once, schedule)
     arguments = Arguments(plan, schedule, bounded)
-    loops = _loops(f, arguments, bounded, missing)
-    if schedule.few is not None:
-        few = tirx.LE(arguments.end - arguments.first, tirx.const(schedule.few_rows, "int64"))
-        loops = tirx.IfThenElse(few, _loops(f.under(schedule.few), arguments, bounded, missing), loops)
+    loops = _loops_by_rows(f, arguments, bounded, missing)
     names = {node: node.op.name for node in plan.inputs}  # type: ignore[attr-defined]
     tables = f.tables.joined() | {model.words.name: _shared(model.joined(), made_once) for model in f.models}
     return Kernel(
@@ -89,7 +86,7 @@ def build(
         cost=cost(plan) * arguments.width,
         bounded=bounded,
         conditions=len(plan.conditions),
-        over_bus=schedule.few is not None and schedule.few.stages(names.values()),
+        over_bus=schedule.fewest.stages(names.values()),
     )
 
 
@@ -127,6 +124,16 @@ class Arguments:
             return self.inputs, self.results
         inputs = {node: as_vector(buffer) for node, buffer in self.inputs.items()}
         return inputs, {i: as_vector(buffer) for i, buffer in self.results.items()}
+
+
+def _loops_by_rows(f: FunctionBuilder, arguments: Arguments, bounded: bool, missing: bool) -> Any:
+    """The statement that computes all rows, by the schedule for so many."""
+    loops, schedule = _loops(f, arguments, bounded, missing), f.schedule
+    while schedule.few is not None:
+        few = tirx.LE(arguments.end - arguments.first, tirx.const(schedule.few_rows, "int64"))
+        loops = tirx.IfThenElse(few, _loops(f.under(schedule.few), arguments, bounded, missing), loops)
+        schedule = schedule.few
+    return loops
 
 
 def _loops(f: FunctionBuilder, arguments: Arguments, bounded: bool, missing: bool) -> Any:

@@ -15,11 +15,12 @@ from random_trees import RANDOM, random_ensemble, random_tree, rows_at_threshold
 
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.compiler import COMPILER
-from hbc.compiler.tvm.nest.schedule import MOST_SHARED, WALKERS, GpuFewRows, GpuTiles
+from hbc.compiler.tvm.nest.schedule import MOST_SHARED, WALKERS, GpuFewRows, GpuLaneTrees, GpuTiles
 from hbc.compiler.tvm.run.methods import GraphMethods
 from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.gpu import choice
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, choose_for_gpu, schedule_for
+from hbc.compiler.tvm.trees.gpu.lanes import MOST_TREES, trees_of_turn
 from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, memory_cycles, on_the_way, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
@@ -46,17 +47,20 @@ def for_strategy(strategy: str, kind: str, rows: int) -> tuple[TreeEnsemble, Any
     return replace(op, roots=op.roots[kept], target=op.target[kept]).run_as(strategy), data
 
 
-FEW = 70
-"""`run` sets the number of rows to which a call has the kernel for few rows."""
+FEW, LANE_ROWS = 70, 3
+"""`run` sets the numbers of rows to which a call has the kernel for few rows, and the one with a block for each row."""
 
 
-def run(*outputs: Node, data: Any, seed: int = 0, few_rows: int = FEW) -> tuple[list[Any], list[Any], list[Any]]:
-    """(results, those of the reference, the launches) of two calls: one of up to `few_rows` rows, and one of the other rows."""
+def run(
+    *outputs: Node, data: Any, seed: int = 0, few_rows: int = FEW, lane_rows: int = LANE_ROWS
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """(results, those of the reference, the launches) of three calls: up to `lane_rows` rows, up to `few_rows`, and the others."""
     (x,) = {node for node in Graph((), {"": outputs}).nodes if isinstance(node.op, Input)}
     graph = Graph((x,), {"predict": outputs}).verify()
-    with emulated(seed) as card, mock.patch.object(choice, "FEW_ROWS", few_rows):
+    limits = mock.patch.multiple(choice, FEW_ROWS=few_rows, LANE_ROWS=lane_rows)
+    with emulated(seed) as card, limits:
         ready = COMPILER.compile(graph, CUDA)
-        parts = [ready.run("predict", [part]) for part in (data[:few_rows], data[few_rows:])]
+        parts = [ready.run("predict", [part]) for part in np.split(data, [lane_rows, lane_rows + few_rows])]
     found = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
     return found, graph.evaluate(data)["predict"], card.launches
 
@@ -75,9 +79,9 @@ def test_sums_have_the_bits_of_the_reference(kind: str, strategy: str) -> None:
     np.testing.assert_array_equal(found, expected)
     fits = FORMS[strategy].fits(op)
     assert fits == (kind not in MANY_PLANES[: 2 if strategy == "wide_links" else 1])
-    assert len(launches) == 2
+    assert len(launches) == 3
     assert all(bool(launch.dynamic) == fits and launch.dynamic <= MOST_SHARED for launch in launches)
-    assert not fits or [launch.grid for launch in launches] == [3, 1]
+    assert not fits or [launch.grid for launch in launches] == [3, 3, 1]
 
 
 @emulates
@@ -95,7 +99,8 @@ def test_leaves_of_many_values(width: int, features: int, strategy: str) -> None
     assert all(launch.dynamic for launch in launches)
     if strategy in SHARED and features == 30:
         assert FORMS[strategy].tiles_of(op)[1].places == 2
-        without_races(launches[0], seed=1)  # of few rows
+        for launch in launches[:2]:  # of few rows
+            without_races(launch, seed=1)
 
 
 def bounded(rng: np.random.Generator, depth: int, features: int, cut: float) -> Tree:
@@ -242,7 +247,7 @@ def perfect_tree(rng: np.random.Generator, depth: int, thresholds: Any, width: i
 def test_any_number_of_rows(rows: tuple[int, int]) -> None:
     few, many = rows
     op, data = for_strategy("levels", "float32 sums", 5000)
-    (found,), (expected,), launches = run(op(input_of(data)), data=data[: few + many], seed=many, few_rows=few)
+    (found,), (expected,), launches = run(op(input_of(data)), data=data[: few + many], seed=many, few_rows=few, lane_rows=0)
     np.testing.assert_array_equal(found, expected)
     wanted = [*([-(-few // 32)] if few else []), -(-many // (2048 if many > few else 32))]
     assert [(launch.block, launch.grid) for launch in launches] == [(512, grid) for grid in wanted]
@@ -256,6 +261,25 @@ def test_blocks_share_memory_without_races(again: Any, strategy: str) -> None:
     for launch in run(op(input_of(data)), data=data)[2]:
         for found, array in zip(again(launch), [a for a in launch.arguments if isinstance(a, np.ndarray)], strict=True):
             np.testing.assert_array_equal(found, array)
+
+
+@emulates
+@pytest.mark.parametrize(
+    ("outputs", "width", "trees"), [(1, 1, MOST_TREES), (1, 1, MOST_TREES + 9), (37, 1, 2 * MOST_TREES + 1), (1, 40, 130)]
+)
+def test_one_row_walks_trees_in_several_turns(outputs: int, width: int, trees: int) -> None:
+    """More trees than threads, outputs whose trees are of two turns, more outputs than lanes, none for some; sums that are -0.0."""
+    rng = np.random.default_rng(trees)
+    values = rng.normal(size=(500, width))
+    op = join([random_tree(rng, 6, 3, "f4", values, True) for _ in range(trees)], np.full(max(outputs, width), -0.0))
+    op = replace(op, target=rng.integers(outputs, size=trees)) if outputs > 1 else op
+    op = replace(op, values=np.where(op.values < 0, -0.0, op.values))
+    data = rows_at_thresholds(rng, op, 80, 3)
+    assert trees > trees_of_turn(op) or trees == MOST_TREES
+    (found,), (expected,), launches = run(op.run_as("links")(input_of(data)), data=data, seed=trees)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+    without_races(launches[0])
 
 
 @emulates
@@ -281,7 +305,7 @@ def test_values_before_and_after_trees() -> None:
     found, expected, launches = run(*outputs, data=data, seed=3)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert [launch.block for launch in launches] == [512, 128]
+    assert [launch.block for launch in launches] == [512, 512, 128]
 
 
 @emulates
@@ -344,6 +368,9 @@ def test_the_schedule_of_a_method() -> None:
     assert isinstance(schedule.few, GpuFewRows)
     assert (schedule.few_rows, schedule.few.threads) == (choice.FEW_ROWS, 512)
     assert schedule.few.shared <= MOST_SHARED
+    assert isinstance(schedule.few.few, GpuLaneTrees)
+    assert (schedule.few.few_rows, schedule.few.few.threads) == (choice.LANE_ROWS, 512)
+    assert schedule.fewest is schedule.few.few
 
 
 @emulates

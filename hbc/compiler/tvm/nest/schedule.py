@@ -58,6 +58,11 @@ class Schedule(ABC):
     few: Schedule | None = None
     few_rows: int = 0
 
+    @property
+    def fewest(self) -> Schedule:
+        """The schedule for calls of one row."""
+        return self if self.few is None else self.few.fewest
+
     @abstractmethod
     def rows_of_block(self, plan: Plan) -> int:
         """The rows of a block, which share the reading of a model."""
@@ -295,16 +300,20 @@ class GpuFewRows(GpuTiles):
     """
 
     rows_of_thread = 1
+    together = LANES
+    """The rows of a block. So many threads, one after the other, have different ones."""
 
-    def __init__(self, plane_rows: int, shared: int, staged: Mapping[str, int]) -> None:
+    def __init__(
+        self, plane_rows: int, shared: int, staged: Mapping[str, int], few: GpuLaneTrees | None = None, few_rows: int = 0
+    ) -> None:
         """plane_rows: those of the `GpuTiles` beside it, whose trees it walks. staged: the name of each input that is copied, and
         where its rows begin: the number of the element, as if all of shared memory had its dtype."""
-        super().__init__(LANES * FEW_WARPS, shared)
-        self.plane_rows, self.words, self.staged = plane_rows, LANES, staged
+        super().__init__(LANES * FEW_WARPS, shared, few, few_rows)
+        self.plane_rows, self.words, self.staged = plane_rows, self.together, staged
 
     @property
     def word(self) -> Expr:
-        return tirx.truncmod(self.thread, tirx.const(LANES, "int32"))
+        return tirx.truncmod(self.thread, tirx.const(self.together, "int32"))
 
     def stages(self, names: Iterable[str]) -> bool:
         return self.staged.keys() >= set(names)
@@ -320,34 +329,51 @@ class GpuFewRows(GpuTiles):
         columns = int(argument.shape[1])
         memory, stride = self.view(str(argument.dtype)), staged_stride(columns)
         before = T.Bind(first - tirx.Cast("int64", self.word))
-        turns = -(-LANES * columns // self.threads)
+        turns = -(-self.together * columns // self.threads)
         with T.serial(tirx.const(0, "int32"), tirx.const(turns, "int32")) as turn:
             at = T.Bind(turn * self.threads + self.thread)
             row = T.Bind(tirx.truncdiv(at, tirx.const(columns, "int32")))
             from_row = T.Bind(before + tirx.Cast("int64", row))
-            inside = tirx.And(tirx.LT(row, tirx.const(LANES, "int32")), tirx.LT(from_row, end))
+            inside = tirx.And(tirx.LT(row, tirx.const(self.together, "int32")), tirx.LT(from_row, end))
             with T.If(inside), T.Then():
                 column = tirx.truncmod(at, tirx.const(columns, "int32"))
                 T.buffer_store(memory, argument[from_row, tirx.Cast("int64", column)], [row * stride + column + start])
         return StagedRows(memory, self.word * stride + start)
 
     @property
-    def warp(self) -> Expr:
-        """The number of the thread's warp in the block."""
-        return tirx.truncdiv(self.thread, tirx.const(LANES, "int32"))
+    def group(self) -> Expr:
+        """The number of the thread's group in the block: threads that have all of its rows. It is a warp here."""
+        return tirx.truncdiv(self.thread, tirx.const(self.together, "int32"))
 
     @contextmanager
     def columns(self, count: int) -> Iterator[Expr]:
-        warp = tirx.Cast("int64", self.warp)
-        with T.serial(tirx.const(0, "int64"), tirx.const(-(-count // FEW_WARPS), "int64")) as turn:
-            column = T.Bind(turn * FEW_WARPS + warp)
+        group, groups = tirx.Cast("int64", self.group), self.threads // self.together
+        with T.serial(tirx.const(0, "int64"), tirx.const(-(-count // groups), "int64")) as turn:
+            column = T.Bind(turn * groups + group)
             with T.If(tirx.LT(column, tirx.const(count, "int64"))), T.Then():
                 yield column
 
     @contextmanager
     def writes(self) -> Iterator[None]:
-        with T.If(tirx.LT(self.thread, tirx.const(LANES, "int32"))), T.Then():
+        with T.If(tirx.LT(self.thread, tirx.const(self.together, "int32"))), T.Then():
             yield
+
+
+class GpuLaneTrees(GpuFewRows):
+    """The threads of a block have the same row. Each ranks another column, and each but those of the last warp walks another tree.
+
+    It is good for calls of so few rows that SMs have room for a block of each: a row waits for every 480th tree. The trees stay in the
+    card's memory. Its limit is L2, from which each row reads its own way through all trees (trees/gpu/lanes.py).
+    """
+
+    together = 1
+
+    @contextmanager
+    def last_warp(self) -> Iterator[Expr]:
+        """A context for code of the last 32 threads. Yields a thread's number among them."""
+        first = tirx.const(WALKERS * LANES, "int32")
+        with T.If(tirx.LE(first, self.thread)), T.Then():
+            yield T.Bind(self.thread - first)
 
 
 class StagedRows:

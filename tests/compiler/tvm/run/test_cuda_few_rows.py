@@ -25,6 +25,7 @@ from hbc.compiler.tvm.run import card as of_cuda  # noqa: E402
 from hbc.compiler.tvm.run.card import AsOnCard, Card  # noqa: E402
 from hbc.compiler.tvm.run.cuda import CudaExecutable  # noqa: E402
 from hbc.compiler.tvm.run.lanes import OVER_BUS_ROWS  # noqa: E402
+from hbc.compiler.tvm.trees.gpu import choice  # noqa: E402
 from hbc.compiler.tvm.trees.gpu.choice import STAGED_BYTES  # noqa: E402
 
 pytestmark = pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run()))
@@ -96,7 +97,7 @@ MANY = ["cudaMemcpyAsync", "launch", "cudaMemcpyAsync", "cudaStreamSynchronize"]
     [
         (forest(), "predict_proba", TREES),
         (forest(), "predict", TREES),
-        (forest(200), "predict_proba", OTHERS),  # its rows are too long for shared memory
+        (forest(STAGED_BYTES // 4 + 1, 2), "predict_proba", OTHERS),  # its rows are too long for shared memory
         (LinearRegression().fit(X, X[:, 0]), "predict", OTHERS),
         (MLPRegressor(hidden_layer_sizes=(100, 100), tol=10.0, random_state=0).fit(X, X[:, 0]), "predict", TREES),
     ],
@@ -134,21 +135,21 @@ def test_values_that_the_source_rejects_are_sent_nowhere(calls: list[str]) -> No
 @pytest.mark.parametrize("rows", [1, 31, 33, 77])
 def test_rows_in_shared_memory_pass_the_checks_of_memory(again: Any, dtype: str, rows: int) -> None:
     model, data = forest(), X[:rows].astype(dtype)
-    with emulated(seed=rows) as card:
+    with emulated(seed=rows) as card, mock.patch.object(choice, "LANE_ROWS", 31):
         compiled = hbc.convert(model, "tvm", device="cuda")
         np.testing.assert_allclose(compiled.predict_proba(data), model.predict_proba(data), rtol=1e-6)
     (launch,) = card.launches
-    assert launch.grid == -(-rows // 32)
+    assert launch.grid == (rows if rows <= 31 else -(-rows // 32))
     for found, array in zip(again(launch), [a for a in launch.arguments if isinstance(a, np.ndarray)], strict=True):
         np.testing.assert_array_equal(found, array)
 
 
 def test_rows_of_all_sizes_have_the_same_bits() -> None:
-    """Those that fit in shared memory, and the first that do not."""
+    """Those that fit in shared memory, and the first that do not; in blocks of 32 and alone."""
     widest = STAGED_BYTES // (32 * 4)
     for columns in (widest - 1, widest, widest + 1):
         model, data = forest(columns, trees=3), np.resize(X, (40, columns))
-        with emulated(seed=3) as card:
+        with emulated(seed=3) as card, mock.patch.object(choice, "LANE_ROWS", 1):
             compiled = hbc.convert(model, "tvm", device="cuda", strategy="levels")
             together = compiled.predict_proba(data)
             assert together.tobytes() == b"".join(compiled.predict_proba(data[i : i + 1]).tobytes() for i in range(40))

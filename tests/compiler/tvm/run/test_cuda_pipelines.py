@@ -102,13 +102,14 @@ def test_a_pipeline_is_one_launch(name: str) -> None:
 
 
 @pytest.mark.parametrize("again", [sanitized, without_races])
-@pytest.mark.parametrize("few_rows", [0, 1 << 14])
+@pytest.mark.parametrize("few_rows", [(0, 0), (1 << 14, 0), (1 << 14, 1 << 10)])
 @pytest.mark.parametrize("strategy", ["walk", "levels", "links"])
 def test_columns_that_trees_compute_pass_the_checks_of_memory(
-    again: Any, few_rows: int, strategy: str, monkeypatch: pytest.MonkeyPatch
+    again: Any, few_rows: tuple[int, int], strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of a part of a Concat, only its own columns are read."""
-    monkeypatch.setattr("hbc.compiler.tvm.trees.gpu.choice.FEW_ROWS", few_rows)
+    for limit, rows in zip(("FEW_ROWS", "LANE_ROWS"), few_rows, strict=True):
+        monkeypatch.setattr(f"hbc.compiler.tvm.trees.gpu.choice.{limit}", rows)
     model, X = fitted(f"{ONE_HOT}, RandomForestClassifier")
     with emulated(seed=7) as card:
         found = hbc.convert(model, "tvm", device="cuda", strategy=strategy).predict_proba(X[-77:])

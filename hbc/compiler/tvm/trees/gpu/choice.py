@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hbc.compiler.tvm.nest.schedule import LANES, MOST_SHARED, GpuFewRows, GpuTiles, Schedule, staged_stride
+from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuFewRows, GpuLaneTrees, GpuTiles, Schedule, staged_stride
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
+from hbc.compiler.tvm.trees.gpu.lanes import fits_lanes, shared_bytes_of_lanes
 from hbc.compiler.tvm.trees.gpu.levels import Levels
 from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.memory import memory_cycles
@@ -24,6 +25,9 @@ FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, Links
 """The forms of trees that pass through shared memory, by strategy."""
 FEW_ROWS = 1 << 14
 """Rows of a call that blocks of 32 rows compute: about as many as an H200 holds at once, if an SM has room for four blocks."""
+LANE_ROWS = 1 << 10
+"""Rows of a call that get a block each (`GpuLaneTrees`). An SM of an H200 then has eight of them. L2 takes as long for 10 to 17 rows, each
+on its own ways through the trees, as a block of 32 rows for all of them (docs/gpu.md)."""
 STAGED_ALIGNMENT = 16
 WALK_KEYS = 6.8
 """Clocks of a step of "walk" for a warp, without those for nodes: lines of keys in local memory. They were counted in forests of unlimited
@@ -50,18 +54,23 @@ def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
     shared_of_few = max(shared_bytes_of_few(op, form) for op, form in tiled)
     few = None
     if FEW_ROWS and shared_of_few <= MOST_SHARED:
-        few = GpuFewRows(threads * WORD, *_with_staged(outputs, shared_of_few))
+        lanes, plane_rows = None, threads * WORD
+        if LANE_ROWS and all(fits_lanes(op, form) for op, form in tiled):
+            shared_of_lanes = max(shared_bytes_of_lanes(op, form) for op, form in tiled)
+            lanes = GpuLaneTrees(plane_rows, *_with_staged(outputs, shared_of_lanes, GpuLaneTrees.together))
+        few = GpuFewRows(plane_rows, *_with_staged(outputs, shared_of_few, GpuFewRows.together), lanes, LANE_ROWS)
     return GpuTiles(threads, shared, few, FEW_ROWS)
 
 
-def _with_staged(outputs: Sequence[Node], shared: int) -> tuple[int, dict[str, int]]:
-    """(the bytes of shared memory, where the rows of inputs lie in it), with as many inputs as there is room for behind the first bytes."""
+def _with_staged(outputs: Sequence[Node], shared: int, rows: int) -> tuple[int, dict[str, int]]:
+    """(the bytes of shared memory, where the rows of inputs lie in it), with as many inputs as there is room for behind the first bytes.
+    rows: of a block."""
     staged: dict[str, int] = {}
     for node in topological(outputs):
         if not isinstance(node.op, Input) or len(node.type.shape) != 2 or node.type.dtype == "bool":
             continue
         size, start = NUMPY_DTYPES[node.type.dtype].itemsize, -(-shared // STAGED_ALIGNMENT) * STAGED_ALIGNMENT
-        end = start + LANES * staged_stride(node.type.columns) * size
+        end = start + rows * staged_stride(node.type.columns) * size
         if end - start <= STAGED_BYTES and end <= MOST_SHARED:
             staged[node.op.name], shared = start // size, end
     return shared, staged

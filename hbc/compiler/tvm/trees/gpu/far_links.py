@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 
 import numpy as np
@@ -9,7 +11,6 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
-from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.forks import (
     ADDRESS_BITS,
@@ -137,7 +138,7 @@ class FarLinks(TiledTrees):
         common = reduce(tirx.bitwise_and, [self.exits[row] for row in self.rows])
         with T.While(tirx.EQ(tirx.bitwise_and(common, at_leaf), zero)):
             for row in self.rows:
-                with T.If(tirx.EQ(tirx.bitwise_and(self.exits[row], at_leaf), zero)), T.Then():
+                with self._going(row):
                     T.buffer_store(self.last, tirx.Add(self._of_fork(row, FIRST_EXIT), self._passed(row)), [row])
                     at = tirx.Cast("int64", self.last[row]) * WORDS
                     fork = self.f.constants(self.packed.forks.words, "i32", at, WORDS)
@@ -160,6 +161,15 @@ class FarLinks(TiledTrees):
                 values = self.f.constants(self.packed.forks.values, self.dtype, self._first_value(row), self.width)
                 place = tirx.Ramp(tirx.const(row * self.width, "int32"), tirx.const(1, "int32"), self.width)
                 T.buffer_store(self.leaves, values, [place])
+
+    @contextmanager
+    def _going(self, row: int) -> Iterator[None]:
+        """A context for code of a row that is not at a leaf. An only row is not: the loop goes on for it."""
+        if self.count == 1:
+            yield
+        else:
+            with T.If(tirx.EQ(tirx.bitwise_and(self.exits[row], _word(AT_LEAF)), _word(0))), T.Then():
+                yield
 
     def _first_value(self, row: int) -> Expr:
         """Where the values of the leaf begin that a row has reached."""
@@ -201,9 +211,3 @@ def reads_of_leaf(op: TreeEnsemble) -> int:
 
 def _word(value: int) -> Expr:
     return tirx.const(value, "uint32")
-
-
-@tree_kernel("far_links", nanoseconds=lambda op: 1.0, fits=FarLinks.fits)
-def far_links(f: Block, node: Node) -> None:
-    """Emit a `TreeEnsemble` of large trees for a block of rows."""
-    FarLinks(f, node).emit()

@@ -11,7 +11,6 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import GpuTiles
-from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
@@ -227,9 +226,3 @@ def top_levels(depth: int, rows: int) -> int:
 
 def _depth(op: TreeEnsemble) -> int:
     return int(op.depths.max(initial=0))
-
-
-@tree_kernel("levels", nanoseconds=lambda op: 1.0, fits=Levels.fits)
-def levels(f: Block, node: Node) -> None:
-    """Emit a `TreeEnsemble` of shallow trees for a block of rows."""
-    Levels(f, node).emit()

@@ -8,7 +8,6 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
-from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE
@@ -192,9 +191,3 @@ def _node_bytes(op: TreeEnsemble) -> Array:
 def _bytes(op: TreeEnsemble) -> Array:
     """i64[T]: the bytes of each tree, multiples of a piece."""
     return -(-(_node_bytes(op) + nodes_of(op) * op.values[0].nbytes) // PIECE) * PIECE
-
-
-@tree_kernel("links", nanoseconds=lambda op: 1.0, fits=Links.fits)
-def links(f: Block, node: Node) -> None:
-    """Emit a `TreeEnsemble` of trees of any shape for a block of rows."""
-    Links(f, node).emit()

@@ -6,6 +6,7 @@ The code computes, in each thread for its four rows:
         at = 1
         for each level of the column's thresholds:                           # a binary search, for four rows at once
             at = 2 * at + (thresholds[at] < x[row, feature])                 # thresholds lie in level order
+        # a thread with one row goes down three levels at once: it waits for memory a third as often
         for plane of the column:
             byte = nan_byte[plane] if isnan(x) else min(max(at - 2^levels - first[plane], 0), 255)
         bytes[plane][thread] = the bytes of four rows, one word
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,9 @@ from hbc.ir.graph import Input, Node
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import record
 from hbc.ops.tree_ranks import RankedTrees
+
+LEVELS_AT_ONCE = 3
+"""The levels of thresholds that a thread with one row reads at once."""
 
 
 @record
@@ -118,12 +123,26 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
             read(values, row)
             T.buffer_store(at, one, [row])
         depth, begin = T.Bind(small(levels, column)), T.Bind(small(start, column))
-        with T.serial(zero, depth):
-            for row in rows:
-                above = tirx.LT(f.constant(thresholds, dtype, tirx.Cast("int64", begin + at[row])), values[row])
-                T.buffer_store(at, at[row] * 2 + tirx.Cast("int32", above), [row])
+        own_planes = [T.Bind(f.constant(planes, "i64", column + i)) for i in range(2)]
+
+        def descend(turns: Expr, together: int) -> None:
+            """Go down so many levels in each turn. The thresholds below a place of the tree are sorted, so it suffices to count."""
+            once = {"annotations": {"disable_unroll": True}} if together > 1 else {}
+            with T.serial(zero, turns, **once):
+                for row in rows:
+                    below = [T.Bind((at[row] << level) + i) for level in range(together) for i in range(1 << level)]
+                    compared = [T.Bind(f.constant(thresholds, dtype, tirx.Cast("int64", begin + place))) for place in below]
+                    above = [tirx.Cast("int32", tirx.LT(threshold, values[row])) for threshold in compared]
+                    T.buffer_store(at, reduce(tirx.Add, above, at[row] << together), [row])
+
+        if count == 1:
+            levels_at_once = tirx.const(LEVELS_AT_ONCE, "int32")
+            descend(tirx.truncmod(depth, levels_at_once), 1)
+            descend(tirx.truncdiv(depth, levels_at_once), LEVELS_AT_ONCE)
+        else:
+            descend(depth, 1)
         lowest = T.Bind(tirx.shift_left(one, depth))
-        with T.serial(f.constant(planes, "i64", column), f.constant(planes, "i64", column + 1)) as plane:
+        with T.serial(*own_planes) as plane:
             least, missing = T.Bind(small(first, plane) + lowest), T.Bind(small(nan_byte, plane))
             parts = words_of_plane(schedule, bits)
             for part in range(parts):

@@ -114,9 +114,6 @@ class TiledTrees(ABC):
         """For each row of the thread, where it is."""
         self.columns = columns_of_pass(self.op, f.schedule.threads)
         """The values of a leaf that a pass adds."""
-        self.turn = T.alloc_buffer((1,), "int32", scope="local")
-        """In blocks of few rows, 0 or 1 by turns: where the values lie of the trees that are walked now."""
-        self.sums = T.alloc_buffer((self.count * self.columns,), DTYPES[self.dtype], scope="local")
 
     # --- what a form of trees says
 
@@ -179,6 +176,9 @@ class TiledTrees(ABC):
     def emit(self) -> None:
         """Emit the sums of all rows of the block."""
         f, node, packed = self.f, self.node, self.packed
+        self.sums = T.alloc_buffer((self.count * self.columns,), DTYPES[self.dtype], scope="local")
+        self.turn = T.alloc_buffer((1,), "int32", scope="local")
+        """In blocks of few rows, 0 or 1 by turns: where the values lie of the trees that are walked now."""
         first = f.own(self.tiles.first, "i32")
         base = f.own(self.op.base, self.dtype)
         self.schedule.barrier()  # planes and tiles lie where other threads may still read those of an ensemble before
@@ -250,7 +250,7 @@ class TiledTrees(ABC):
             return (self.turn[0] * WALKERS + tree) * size + tirx.Cast("int32", column) * LANES + lane + start
 
         with T.serial(tirx.const(0, "int32"), tirx.truncdiv(count + (WALKERS - 1), walkers)) as turn:
-            own = T.Bind(schedule.warp - 1)
+            own = T.Bind(schedule.group - 1)
             tree = T.Bind(turn * walkers + own)
             with T.If(tirx.And(tirx.LE(tirx.const(0, "int32"), own), tirx.LT(tree, count))), T.Then():
                 self.walk(tree)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hbc.compiler.tvm.nest.function import Block
-from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
-from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees
@@ -44,9 +41,3 @@ class WideLinks(FarLinks):
         column = np.concatenate([ranked.plane_column, columns + copies])[split]
         first = np.concatenate([ranked.plane_first, 0 * copies])[split]
         return first + ranked.split_rank, 2 * rows * planes.number[column]
-
-
-@tree_kernel("wide_links", nanoseconds=lambda op: 1.0, fits=WideLinks.fits)
-def wide_links(f: Block, node: Node) -> None:
-    """Emit a `TreeEnsemble` of many thresholds for a block of rows."""
-    WideLinks(f, node).emit()
