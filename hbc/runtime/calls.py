@@ -332,7 +332,10 @@ class SparseCall(ArrayCall):
 
         def quick(X: Any) -> Any:
             """The result for a list of one object that needs no test. None for everything else."""
-            row = row_of(X[0]) if type(X) is list and len(X) == 1 else None
+            if type(X) is not list or len(X) != 1:
+                return None
+            with np.errstate(all="ignore"):  # as in calls of many rows (`Graph.evaluate_rows`)
+                row = row_of(X[0])
             return None if row is None else sparse.as_scipy(row, name)
 
         self.quick = quick

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter, OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -108,6 +109,16 @@ def test_what_the_short_way_leaves_is_rejected_as_before(source: Any, X: Any, wr
             model.transform([item])
         assert str(error.value) == message
     same(model.transform(X[:1]), first)
+
+
+@pytest.mark.parametrize("source", [DictVectorizer(dtype=np.float32), FeatureHasher(8, dtype=np.float32)], ids=str)
+def test_numbers_beyond_float32_warn_nobody(source: Any) -> None:
+    """The source warns; a call of many rows does not, and so neither does one of one row, at the first call or later."""
+    model = hbc.convert(source.fit([{"a": 1.0}]), BACKENDS[-1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            assert model.transform([{"a": 1e300}]).data.tolist() == [np.inf]
 
 
 def test_names_are_kept_up_to_a_number_of_them() -> None:

@@ -209,8 +209,10 @@ def tree_scan(f: Block, node: Node) -> None:
         scanned = T.Bind(tirx.Select(tirx.EQ(f.rows - whole, tirx.const(1, "int64")), whole, f.rows))
     else:
         least = rows_of_chunk(f.dialect)
-        from_ = few_rows if least == ROWS_IN_VECTOR else least + few_rows // 2
-        whole_chunks = T.Bind(tirx.Max(several * VECTORS_OF_PIECES, (f.rows + (ROWS_IN_VECTOR - from_)) // ROWS_IN_VECTOR))
+        least_of_whole = few_rows if least == ROWS_IN_VECTOR else least + few_rows // 2
+        whole_chunks = T.Bind(
+            tirx.Max(several * VECTORS_OF_PIECES, (f.rows + (ROWS_IN_VECTOR - least_of_whole)) // ROWS_IN_VECTOR)
+        )
         end = whole_chunks * ROWS_IN_VECTOR
         half_chunk = tirx.const(0, "int64")
         if least < ROWS_IN_VECTOR:
