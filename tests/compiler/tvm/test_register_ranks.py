@@ -1,5 +1,5 @@
-"""Ranks of many rows, searched in registers (compiler/tvm/trees/register_ranks.py): columns of 1 to 20,000 thresholds, of one to hundreds
-of features, whose ensembles compare all features or a few."""
+"""Ranks of many rows, searched in registers or in lines (register_ranks.py and line_ranks.py of compiler/tvm/trees): columns of 1 to 20,000
+thresholds, of one to hundreds of features, whose ensembles compare all features or a few."""
 
 from __future__ import annotations
 
@@ -53,14 +53,16 @@ def test_sums_and_leaves_agree(case: tuple[int, int, int, int, bool, int], dtype
 
 
 @pytest.mark.parametrize("target", [{"mcpu": "znver4"}, {"mcpu": "x86-64-v4"}, {"mcpu": "haswell"}], ids=lambda t: t["mcpu"])
-def test_code_for_other_processors(target: dict[str, str]) -> None:
+@pytest.mark.parametrize("case", [(40, 60, 60, "f4", 2, True), (3, 255, 70, "f8", 6, True)], ids=str)
+def test_code_for_other_processors(case: tuple[int, int, int, str, int, bool], target: dict[str, str]) -> None:
     from hbc.compiler.tvm.run.targets import machine
 
     if (reason := machine("cpu", target).missing) is not None:
         pytest.skip(reason)
     rng = np.random.default_rng(5)
-    op = ensemble(rng, 40, 60, 60, "f4", 2, True, 1)
-    agree(op, rows_at_thresholds(rng, op, 300, 40), "f32", {"kind": "llvm", **target})
+    op = ensemble(rng, *case, 1)
+    dtype = "f32" if case[3] == "f4" else "f64"
+    agree(op, rows_at_thresholds(rng, op, 300, case[0]), dtype, {"kind": "llvm", **target})
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

@@ -30,6 +30,7 @@ from hbc.lazy import record
 from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
 
 ROWS_IN_VECTOR = 64  # rows in a vector of bytes
+LINE = 16  # thresholds in a line of `Search`
 
 
 def held(f: Block, byte: Expr, lanes: int = 1) -> Expr:
@@ -135,19 +136,19 @@ class Search:
         self.f, self.x, dtype, columns = f, x, x.type.dtype, len(ranked.column_feature)
         most = ranked.most_thresholds
         widths = [16] if most <= MOST_IN_PLANE else [32, 16] if most < 8192 else [16, 32, 16]
-        self.capacity = 16 * int(np.prod(widths))
-        thresholds = np.full((columns, self.capacity), np.inf, ranked.thresholds[0].dtype)
+        # As many lines as the longest column fills. Room for all would lie in few sets of the caches: 32 KB a column.
+        size, count = LINE, most // LINE + 1
+        thresholds = np.full((columns, LINE * int(np.prod(widths))), np.inf, ranked.thresholds[0].dtype)
         for column, values in enumerate(ranked.thresholds):
             thresholds[column, : len(values)] = values
-        self.lines = f.own(thresholds, dtype)
+        self.lines, self.size = f.own(thresholds[:, : count * LINE], dtype), f.size(count * LINE)
         self.pivots = []
-        size = self.capacity
-        for count in widths:
+        for width in reversed(widths):
             # A pivot is the last threshold of its part. The last part needs none: its pivot is +inf, which is never below x.
-            size //= count
-            last = thresholds[:, size - 1 :: size].reshape(columns, -1, count).copy()
+            last = thresholds[:, size - 1 :: size].reshape(columns, -1, width).copy()
             last[:, :, -1] = np.inf
-            self.pivots.append((f.own(last, dtype), count, last.shape[1]))
+            size, count = size * width, most // (size * width) + 1
+            self.pivots.insert(0, (f.own(last[:, :count], dtype), width, f.size(count * width)))
         self.identity = np.array_equal(ranked.column_feature, np.arange(columns))
         self.features = f.own(ranked.column_feature, "i64")
         self.missing = f.own(ranked.missing_rank, "i64") if ranked.missing_rank.any() else None
@@ -164,9 +165,9 @@ class Search:
             feature = column if self.identity else T.Bind(f.constant(self.features, "i64", column))
             value = T.Bind(f.read(self.x, [feature], Row(row)))
             at: Expr = tirx.const(0, "int64")
-            for last, count, parts in self.pivots:
-                at = T.Bind(at * count + below(f, last, dtype, (column * parts + at) * count, count, value))
-            rank = at * 16 + below(f, self.lines, dtype, (column * (self.capacity // 16) + at) * 16, 16, value)
+            for last, width, size in self.pivots:
+                at = T.Bind(at * width + below(f, last, dtype, column * size + at * width, width, value))
+            rank = at * LINE + below(f, self.lines, dtype, column * self.size + at * LINE, LINE, value)
             if self.missing is not None:  # until here, the rank of NaN is 0
                 rank += tirx.Cast("int64", is_nan(value)) * f.constant(self.missing, "i64", column)
             if result.dtype == "uint8" and f.dialect.byte_masks:

@@ -34,7 +34,7 @@ def levels(f: Block, dtype: str) -> tuple[int, ...]:
     """The levels of the search trees that have code here, ascending. A tree of k levels has 2^k - 1 thresholds."""
     if not f.dialect.wide or dtype not in ("f32", "f64"):
         return ()
-    # f64: a tree of 8 levels would need all registers. Zen 4 (`byte_masks`): line_ranks.py has a search for 255 thresholds that suits it.
+    # f64: a tree of 8 levels would need all registers. Zen 4 (`byte_masks`): line_ranks.py has a search that suits it.
     return LEVELS if dtype == "f32" and not f.dialect.byte_masks else LEVELS[:1]
 
 

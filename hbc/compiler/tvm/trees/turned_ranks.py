@@ -41,11 +41,12 @@ class TurnedRanks:
         self.f = f
         in_registers = kinds(f, ranked, x.type.dtype)
         rest = np.setdiff1d(np.arange(len(ranked.thresholds)), [column for kind in in_registers for column in kind[2]])
-        in_lines, self.others = (rest, rest[:0]) if line_ranks.suits(f, ranked, x.type.dtype) else (rest[:0], rest)
+        in_lines = line_ranks.kinds(f, ranked, x.type.dtype, rest)
+        self.others = rest[:0] if in_lines else rest
         self.tiles = ColumnTiles(f, x, ranked, np.setdiff1d(np.arange(len(ranked.thresholds)), self.others))
         trees = [RegisterSearch(f, ranked, kind, self.tiles) for kind in in_registers]
         self.rows = min((tree.rows for tree in trees), default=CHUNK)
-        lines = [LineSearch(f, ranked, in_lines, self.tiles)] if len(in_lines) else []
+        lines = [LineSearch(f, ranked, kind, self.tiles) for kind in in_lines]
         self.searches: list[RegisterSearch | LineSearch] = [*trees, *lines]
 
     def fill(self, result: Any, rows: Expr) -> Expr:
