@@ -142,7 +142,7 @@ class Search:
         for column, values in enumerate(ranked.thresholds):
             thresholds[column, : len(values)] = values
         self.lines, self.size = f.own(thresholds[:, : count * LINE], dtype), f.size(count * LINE)
-        self.pivots = []
+        self.pivots: list[tuple[Array, int, Expr]] = []
         for width in reversed(widths):
             # A pivot is the last threshold of its part. The last part needs none: its pivot is +inf, which is never below x.
             last = thresholds[:, size - 1 :: size].reshape(columns, -1, width).copy()
