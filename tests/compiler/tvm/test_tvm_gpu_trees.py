@@ -135,6 +135,27 @@ def test_perfect_trees_of_every_depth(depth: int) -> None:
     assert all(launch.dynamic for launch in launches)
 
 
+@emulates
+@pytest.mark.parametrize("strategy", FORMS)
+def test_features_with_two_columns_are_read_in_fours(strategy: str) -> None:
+    """As in large forests, where NaN go to both sides at many thresholds. One feature has one column, and some have none."""
+    rng = np.random.default_rng(7)
+    op = join([bounded(rng, 8, 4, 0.1) for _ in range(12)], np.zeros(1))
+    feature, size = np.append([1, 2, 4, 7], -1)[op.feature], len(op.feature)
+    op = replace(
+        op,
+        feature=feature.astype(op.feature.dtype),
+        threshold=rng.normal(size=size).astype("f4"),
+        missing_left=op.missing_left | (feature == 4),
+    )
+    assert op.once(ranked_trees).column_feature.tolist() == [1, 1, 2, 2, 4, 7, 7]
+    data = rows_at_thresholds(rng, op, 300, 8)
+    (found,), (expected,), launches = run(op.run_as(strategy)(input_of(data)), data=data, seed=3)
+    np.testing.assert_array_equal(found, expected)
+    assert all(launch.dynamic for launch in launches)
+    assert "(float4*)(x0_ptr" in launches[-1].source  # blocks of many rows
+
+
 @pytest.mark.parametrize("depth", [6, 8])
 def test_leaves_of_many_rows_lie_in_different_banks(depth: int) -> None:
     """No node of the first levels is swapped, and the others so that banks are read as equally as can be."""

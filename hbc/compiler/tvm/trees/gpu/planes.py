@@ -104,7 +104,7 @@ def words_of_plane(schedule: GpuTiles, bits: int) -> int:
 def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bits: int = 8) -> None:
     """Emit the ranks of the thread's rows, of so many bits. They lie at the beginning of the block's shared memory."""
     dtype, at_once = x.type.dtype, columns_at_once(schedule, x, packed)
-    packed = _in_groups(packed, at_once)
+    packed, each = _in_groups(packed, at_once)
     words = schedule.view("uint32")
     levels, start, planes, first, nan_byte = (
         f.own(array, "i64") for array in (packed.levels, packed.start, packed.planes, packed.first, packed.nan_byte)
@@ -118,7 +118,7 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
     def small(array: Array, position: Expr) -> Expr:
         return tirx.Cast("int32", f.constant(array, "i64", position))
 
-    with _columns(f, schedule, x, packed, at_once) as (column, read):
+    with _columns(f, schedule, x, packed, at_once, each) as (column, read):
         for row in rows:
             read(values, row)
             T.buffer_store(at, one, [row])
@@ -142,7 +142,9 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
         else:
             descend(depth, 1)
         lowest = T.Bind(tirx.shift_left(one, depth))
-        with T.serial(*own_planes) as plane:
+        # Unrolled, it has more instructions, since most columns have one plane. And nvcc keeps the address of shared memory in another kind
+        # of register, so that a step of a walk takes an instruction more.
+        with T.serial(*own_planes, annotations={"disable_unroll": True}) as plane:
             least, missing = T.Bind(small(first, plane) + lowest), T.Bind(small(nan_byte, plane))
             parts = words_of_plane(schedule, bits)
             for part in range(parts):
@@ -157,36 +159,44 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
 
 
 def columns_at_once(schedule: GpuTiles, x: Node, packed: PackedPlanes) -> int:
-    """How many columns of a row a thread reads at once.
+    """How many features of a row a thread reads at once.
 
-    They have 16 bytes, where the rows of a call have a multiple of these, and at least half of the columns are ranked: a warp reads as many
-    lines of L1 as for one column. In blocks of few rows they lie in shared memory.
+    They have 16 bytes, where the rows of a call have a multiple of these, and at least half of the features are ranked: a warp reads as
+    many lines of L1 as for one feature. In blocks of few rows they lie in shared memory.
     """
-    count = PIECE // NUMPY_DTYPES[x.type.dtype].itemsize
-    if isinstance(schedule, GpuFewRows) or not isinstance(x.op, Input) or x.type.columns % count or not len(packed.feature):
+    count, features = PIECE // NUMPY_DTYPES[x.type.dtype].itemsize, np.unique(packed.feature)
+    if isinstance(schedule, GpuFewRows) or not isinstance(x.op, Input) or x.type.columns % count or not len(features):
         return 1
-    groups = packed.feature // count
-    grow = bool((np.diff(packed.feature) > 0).all())
-    return count if grow and 2 * len(packed.feature) >= count * int(groups[-1] - groups[0] + 1) else 1
+    groups = features // count
+    return count if 2 * len(features) >= count * int(groups[-1] - groups[0] + 1) else 1
 
 
-def _in_groups(packed: PackedPlanes, at_once: int) -> PackedPlanes:
-    """All columns of the groups of so many that have ranked ones. The others have no levels and no planes."""
+def _in_groups(packed: PackedPlanes, at_once: int) -> tuple[PackedPlanes, int]:
+    """(the columns, how many each feature has). All features of the groups of so many that have ranked ones have as many columns. Those
+    that are added have no levels and no planes.
+
+    Features are in ascending order. One has two columns where NaN go to both sides at 255 thresholds or more, as in large forests.
+    """
     if at_once == 1:
-        return packed
+        return packed, 1
     first, end = packed.feature[0] // at_once * at_once, (packed.feature[-1] // at_once + 1) * at_once
-    feature = np.arange(first, end)
-    at = np.searchsorted(packed.feature, np.append(feature, end))
-    ranked = np.isin(feature, packed.feature)
-    levels, start = (np.where(ranked, own[np.minimum(at[:-1], len(own) - 1)], 0) for own in (packed.levels, packed.start))
-    return replace(packed, feature=feature, levels=levels, start=start, planes=packed.planes[at])
+    own = packed.feature - first
+    number = np.arange(len(own)) - np.searchsorted(own, own)  # of each column among those of its feature
+    each = int(number.max()) + 1
+    place = own * each + number
+    levels, start = np.zeros((2, (end - first) * each), np.int64)
+    levels[place], start[place] = packed.levels, packed.start
+    planes = packed.planes[np.searchsorted(place, np.arange(len(levels) + 1))]
+    feature = np.repeat(np.arange(first, end), each)
+    return replace(packed, feature=feature, levels=levels, start=start, planes=planes), each
 
 
 @contextmanager
 def _columns(
-    f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, at_once: int
+    f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, at_once: int, each: int
 ) -> Iterator[tuple[Expr, Callable[[Any, int], None]]]:
-    """Loop over the columns that this thread ranks. Yields the number of a column, and what emits the read of it for a row."""
+    """Loop over the columns that this thread ranks. Yields the number of a column, and what emits the read of it for a row. each: how many
+    columns a feature has, if several features are read at once."""
     dtype, rows = x.type.dtype, range(schedule.rows_of_thread)
     zero = tirx.const(0, DTYPES[dtype])
     if at_once == 1:
@@ -202,7 +212,8 @@ def _columns(
             yield column, read
         return
     held = T.alloc_buffer((len(rows) * at_once,), DTYPES[dtype], scope="local")
-    with T.serial(tirx.const(0, "int64"), tirx.const(len(packed.feature) // at_once, "int64")) as group:
+    groups = len(packed.feature) // (at_once * each)
+    with T.serial(tirx.const(0, "int64"), tirx.const(groups, "int64")) as group:
         own = group * at_once + int(packed.feature[0])  # TVM has to see that it is a multiple
         for row in rows:
             for part in range(at_once):
@@ -211,13 +222,27 @@ def _columns(
                 place = tirx.Ramp(tirx.const(row * at_once, "int32"), tirx.const(1, "int32"), at_once)
                 columns = tirx.Ramp(own, tirx.const(1, "int64"), at_once)
                 T.buffer_store(held, f.read(x, [columns], Row(tirx.const(row, "int64"))), [place])
-        # The columns move up one after the other, so that they stay in registers without code for each.
+        # The features move up one after the other, so that they stay in registers without code for each.
         last = tirx.const(at_once, "int64")
         with T.serial(tirx.const(0, "int64"), last, annotations={"disable_unroll": True}) as part:
 
-            def read(values: Any, row: int) -> None:
+            def held_one(values: Any, row: int) -> None:
                 T.buffer_store(values, held[row * at_once], [row])
+
+            def move(row: int) -> None:
                 for place in range(row * at_once, (row + 1) * at_once - 1):
                     T.buffer_store(held, held[place + 1], [place])
 
-            yield T.Bind(group * at_once + part), read
+            if each == 1:
+
+                def read(values: Any, row: int) -> None:
+                    held_one(values, row)
+                    move(row)
+
+                yield T.Bind(group * at_once + part), read
+                return
+            copies = tirx.const(each, "int64")
+            with T.serial(tirx.const(0, "int64"), copies, annotations={"disable_unroll": True}) as copy:
+                yield T.Bind((group * at_once + part) * each + copy), held_one
+            for row in rows:
+                move(row)
