@@ -37,7 +37,7 @@ RUNS = {
     "nine": "nine of the ensembles, on a core that other work shared",
     "forest": "a forest of depth 8, again",
     "again": "some operators again, with a later kernel of the argmax",
-    "272": "number 272 alone",
+    "350": "the next 350 pipelines",
     "epsilon": "epsilon alone",
     "mixed": "records of numbers and strings",
     "row": "rows of numbers",
