@@ -133,7 +133,7 @@ def beside(
             size: float = 4 if ".128" in moved[0] else 2 if ".64" in moved[0] else 1
             if moved[1] == "STG":
                 size = lines_of_result
-            elif moved[1] == "LDG" and re.search(r"\bx\d*_ptr\[", lines[line - 1]):
+            elif moved[1] == "LDG" and re.search(r"\bx\d*_ptr\b", lines[line - 1]):
                 size = lines_of_row
             elif moved[1] == "LDG" and search in around:
                 size = lines_of_search(op, x)

@@ -28,16 +28,17 @@ from hbc.compiler.tvm.trees.gpu.memory import memory_cycles
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, words_of_plane
 from hbc.compiler.tvm.trees.gpu.tile_sizes import Tiles
 from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD, Bounds, PackedTrees, TiledTrees, by_output
+from hbc.compiler.tvm.trees.gpu.work import work
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees
 
-CYCLES_OF_FORK = 5.0
-"""Clocks of an SM for the 19.8 instructions in which a warp passes a fork. 9.5 of them are integer arithmetic."""
-CYCLES_OF_TREE, CYCLES_OF_VALUE = 2.4, 0.75
-"""The same for the 9.5 instructions before and after a tree's forks, and three for each value of a leaf."""
+WORK_OF_FORK = work(19.8, 9.5, 6.0, 2.0)
+"""The work of a fork, with two wavefronts of ranks, without lines of L1."""
+WORK_OF_TREE, WORK_OF_VALUE = work(14.5, 4.7, 6.5, 0.3), work(3.0, 0.5, 1.0, 0.0)
+"""The work for a tree beside its forks, with a value, and for each further value of a leaf."""
 
 AT_ONCE = 16
 """The most bytes that a thread reads at once."""
@@ -78,7 +79,6 @@ class FarLinks(TiledTrees):
     def __init__(self, f: Block, node: Node) -> None:
         super().__init__(f, node)
         self.starts = f.own(self.packed.forks.starts, "i64")
-        self.wide = self.schedule.view("uint16")
         self.forks = T.alloc_buffer((self.count * WORDS,), "int32", scope="local")
         """For each row of the thread, the last fork that it has read."""
         self.last = T.alloc_buffer((self.count,), "uint32", scope="local")
@@ -101,12 +101,18 @@ class FarLinks(TiledTrees):
         return op.output == "sum" and cls.threads(op) > 0 and int(EXITS * op.leaf_counts.sum()) * op.values.shape[1] < 1 << 31
 
     @classmethod
-    def cycles(cls, op: TreeEnsemble) -> float:
-        turns, walks = float((-(-op.depths // LEVELS)).sum()), cls.walks(op)
-        lines, from_l2 = memory_cycles(op, 4 * WORDS, LEVELS, walks, reads_of_leaf=reads_of_leaf(op))
-        work = walks * (CYCLES_OF_FORK * turns + CYCLES_OF_TREE * op.n_trees)
-        work += CYCLES_OF_VALUE * op.values.shape[1] * op.n_trees
-        return max(work, LEVELS * walks * turns + lines, from_l2)
+    def work(cls, op: TreeEnsemble) -> Array:
+        walks, turns = cls.walks(op), float((-(-op.depths // LEVELS)).sum())
+        values = WORK_OF_VALUE * (op.n_trees * (op.values.shape[1] - 1)) + work(0.0, 0.0, 0.0, cls._memory(op)[0])
+        return (WORK_OF_FORK * turns + WORK_OF_TREE * op.n_trees) * walks + values
+
+    @classmethod
+    def from_l2(cls, op: TreeEnsemble) -> float:
+        return cls._memory(op)[1]
+
+    @classmethod
+    def _memory(cls, op: TreeEnsemble) -> tuple[float, float]:
+        return memory_cycles(op, 4 * WORDS, LEVELS, cls.walks(op), reads_of_leaf=reads_of_leaf(op))
 
     @classmethod
     def tiles_of(cls, op: TreeEnsemble) -> tuple[Tiles, Tiles]:
@@ -190,11 +196,12 @@ class FarLinks(TiledTrees):
         address = tirx.bitwise_and(split, _word(-plane % (1 << ADDRESS_BITS)))
         address = tirx.shift_right(address, _word(smaller.bit_length() - 1))
         place = tirx.bitwise_or(tirx.Cast("int32", address), self.own)
-        if self.bits == 8:
-            rank = self.ranks[place + row]
-        else:
-            rank = self.wide[tirx.truncdiv(place, tirx.const(2, "int32")) + (row // 2 * 2 * words + row % 2)]
-        return tirx.LT(split, tirx.shift_left(tirx.Cast("uint32", rank), _word(32 - self.bits)))
+        # From a pointer, the address of 16 bits is one instruction. An index would be halved and doubled again.
+        wide = self.bits == 16
+        ranks, first = (
+            (self.schedule.view("uint16", place), row // 2 * 2 * words + row % 2) if wide else (self.ranks, place + row)
+        )
+        return tirx.LT(split, tirx.shift_left(tirx.Cast("uint32", ranks[first]), _word(32 - self.bits)))
 
     def value(self, tree: Expr, row: int, column: Expr | int) -> Expr:
         if self.leaves is not None:
