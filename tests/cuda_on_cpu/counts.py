@@ -30,6 +30,7 @@ from hbc.compiler.tvm.trees.gpu.levels import READS_OF_TOP, layout_of, top_level
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, L1, LINE, SECTOR, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees
+from hbc.compiler.tvm.trees.gpu.work import PARTS, RATES
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -315,10 +316,15 @@ def trees_of(model: Any) -> TreeEnsemble:
     return next(node.op for node in hbc.convert(model, "numpy").graph.nodes if isinstance(node.op, TreeEnsemble))
 
 
+def training_data(rng: np.random.Generator) -> tuple[Array, Array]:
+    """(X, y) of 8,000 rows."""
+    X = rng.normal(size=(8_000, FEATURES)).astype(np.float32)
+    return X, X[:, 0] + X[:, 1] * np.sign(X[:, 2]) + np.sin(3 * X[:, 3]) * X[:, 4] + 0.1 * rng.normal(size=len(X))
+
+
 def main() -> None:
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(8_000, FEATURES)).astype(np.float32)
-    y = X[:, 0] + X[:, 1] * np.sign(X[:, 2]) + np.sin(3 * X[:, 3]) * X[:, 4] + 0.1 * rng.normal(size=len(X))
+    X, y = training_data(rng)
     rows = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
     print(
         "| model | strategy | instructions | ALU | FMA | wavefronts: top + nodes + ranks + value | lines of L1 | sectors of L2 "
@@ -381,7 +387,7 @@ def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) 
     return [*(f"{counts[name]:.1f}" for name in list(PIPES)[:3]), shared, *memory, f"{clocks:.1f}", *rates]
 
 
-PIPES = {ALL: 4, "alu": 2, "fma": 2, WAVEFRONTS: 1}
+PIPES = dict(zip(PARTS, RATES.tolist(), strict=True))
 """How many of each an SM executes in a clock."""
 
 

@@ -20,7 +20,7 @@ from hbc.compiler.tvm.run.methods import GraphMethods
 from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.gpu import choice
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, choose_for_gpu, schedule_for
-from hbc.compiler.tvm.trees.gpu.lanes import MOST_TREES, trees_of_turn
+from hbc.compiler.tvm.trees.gpu.lanes import MOST_TREES, rows_of_lanes, trees_of_turn
 from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, memory_cycles, on_the_way, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
@@ -343,7 +343,9 @@ def test_what_is_chosen() -> None:
     all_depths, _ = for_strategy("levels", "several groups of lanes", 1)
     deepest = all_depths.depths == 8
     shallow = replace(all_depths, roots=all_depths.roots[deepest], target=all_depths.target[deepest])
-    middle, _ = random_ensemble("several groups of lanes", 1)
+    middle = join(
+        [random_tree(np.random.default_rng(i), 150, 9, "f4", np.ones((1, 1)), False) for i in range(150)], np.zeros(1)
+    )
     strategy, reason = choose_for_gpu(shallow, shares=True)
     assert strategy == "levels"
     assert reason.startswith("rows a second of an H200, counted and not measured: levels ")
@@ -390,7 +392,7 @@ def test_the_schedule_of_a_method() -> None:
     assert (schedule.few_rows, schedule.few.threads) == (choice.FEW_ROWS, 512)
     assert schedule.few.shared <= MOST_SHARED
     assert isinstance(schedule.few.few, GpuLaneTrees)
-    assert (schedule.few.few_rows, schedule.few.few.threads) == (choice.LANE_ROWS, 512)
+    assert (schedule.few.few_rows, schedule.few.few.threads) == (rows_of_lanes(op, FORMS["levels"]), 512)
     assert schedule.fewest is schedule.few.few
 
 

@@ -1,22 +1,27 @@
 """Which schedule a method gets on a GPU, and which form its trees get.
 
-A cost model decides. It has the clocks of an SM for a warp of rows, counted in the kernels' machine code and in simulated reads of shared
-memory (docs/gpu.md). No card has measured them.
+A cost model decides. It has the clocks of an SM for a warp of rows. Each form says how much work its kernel is, from counts of the machine
+code of whole kernels (work.py). Lines of L1 and sectors of L2 are estimated from the shapes of the trees (memory.py). "walk" was not
+counted as a whole: it needs so much more that this decides only on ensembles of few splits and many features. No card has measured any of
+it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuFewRows, GpuLaneTrees, GpuTiles, Schedule, staged_stride
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
-from hbc.compiler.tvm.trees.gpu.lanes import fits_lanes, shared_bytes_of_lanes
+from hbc.compiler.tvm.trees.gpu.lanes import fits_lanes, rows_of_lanes, shared_bytes_of_lanes
 from hbc.compiler.tvm.trees.gpu.levels import Levels
 from hbc.compiler.tvm.trees.gpu.links import Links
-from hbc.compiler.tvm.trees.gpu.memory import memory_cycles
+from hbc.compiler.tvm.trees.gpu.memory import SMS, memory_cycles
 from hbc.compiler.tvm.trees.gpu.tile_sizes import STAGED_BYTES
-from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, planes_cycles, shared_bytes, shared_bytes_of_few
+from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, rank_work, shared_bytes, shared_bytes_of_few
 from hbc.compiler.tvm.trees.gpu.wide_links import WideLinks
+from hbc.compiler.tvm.trees.gpu.work import clocks, work
 from hbc.ir.graph import Input, Node, topological
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.tree import TreeEnsemble
@@ -25,18 +30,19 @@ FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, Links
 """The forms of trees that pass through shared memory, by strategy."""
 FEW_ROWS = 1 << 14
 """Rows of a call that blocks of 32 rows compute: about as many as an H200 holds at once, if an SM has room for four blocks."""
-LANE_ROWS = 1 << 10
-"""Rows of a call that get a block each (`GpuLaneTrees`). An SM of an H200 then has eight of them. L2 takes as long for 10 to 17 rows, each
-on its own ways through the trees, as a block of 32 rows for all of them (docs/gpu.md)."""
+LANE_ROWS = 1 << 11
+"""The most rows of a call that get a block each (`GpuLaneTrees`). lanes.py says for how many of them that is faster."""
 STAGED_ALIGNMENT = 16
-WALK_KEYS = 6.8
-"""Clocks of a step of "walk" for a warp, without those for nodes: lines of keys in local memory. They were counted in forests of unlimited
-depth; in trees of depth 8 they are 4 to 5."""
+WORK_OF_WALK = work(27.5, 14.0, 5.0, 6.8)
+"""The work of a step of "walk" for a warp, without lines for nodes: about 110 instructions in four steps, and lines of keys in local
+memory. Those were counted in forests of unlimited depth; in trees of depth 8 they are 4 to 5."""
+WORK_OF_KEY = work(10.0, 6.0, 2.0, 33.0)
+"""The work for a column of keys, estimated: a line of each row, and one of local memory."""
 NODE_OF_WALK = 8
 """The bytes of a node of "walk"."""
 LOADS_OF_WALK = 2.25
 """Loads of a node in a step of "walk": its two words, and one of them again in every fourth step."""
-H200 = 132 * 1.75e9 * 32
+H200 = SMS * 1.75e9 * 32
 """Clocks times rows of a warp, of all SMs in a second."""
 
 
@@ -54,11 +60,12 @@ def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
     shared_of_few = max(shared_bytes_of_few(op, form) for op, form in tiled)
     few = None
     if FEW_ROWS and shared_of_few <= MOST_SHARED:
-        lanes, plane_rows = None, threads * WORD
+        lanes, lane_rows, plane_rows = None, 0, threads * WORD
         if LANE_ROWS and all(fits_lanes(op, form) for op, form in tiled):
             shared_of_lanes = max(shared_bytes_of_lanes(op, form) for op, form in tiled)
             lanes = GpuLaneTrees(plane_rows, *_with_staged(outputs, shared_of_lanes, GpuLaneTrees.together))
-        few = GpuFewRows(plane_rows, *_with_staged(outputs, shared_of_few, GpuFewRows.together), lanes, LANE_ROWS)
+            lane_rows = min(LANE_ROWS, *(rows_of_lanes(op, form) for op, form in tiled))
+        few = GpuFewRows(plane_rows, *_with_staged(outputs, shared_of_few, GpuFewRows.together), lanes, lane_rows)
     return GpuTiles(threads, shared, few, FEW_ROWS)
 
 
@@ -78,10 +85,12 @@ def _with_staged(outputs: Sequence[Node], shared: int, rows: int) -> tuple[int, 
 
 def cycles(op: TreeEnsemble) -> dict[str, float]:
     """The clocks of an SM for a warp of rows, for "walk" and all forms that an ensemble fits."""
-    keys = WALK_KEYS * float(op.depths.sum())
     lines, from_l2 = memory_cycles(op, NODE_OF_WALK, 1, loads=LOADS_OF_WALK)
-    found = {"walk": max(keys + lines, from_l2)}
-    return found | {name: planes_cycles(op) + form.cycles(op) for name, form in FORMS.items() if form.fits(op)}
+    compared = len(np.unique(op.feature[op.feature >= 0]))
+    walk = WORK_OF_WALK * float(op.depths.sum()) + WORK_OF_KEY * compared + work(0.0, 0.0, 0.0, lines)
+    found = {"walk": max(clocks(walk), from_l2)}
+    fits = ((name, form) for name, form in FORMS.items() if form.fits(op))
+    return found | {name: max(clocks(rank_work(op, form) + form.work(op)), form.from_l2(op)) for name, form in fits}
 
 
 def choose_for_gpu(op: TreeEnsemble, shares: bool) -> tuple[str, str]:

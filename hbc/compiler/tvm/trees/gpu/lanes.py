@@ -26,12 +26,15 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block, Row
-from hbc.compiler.tvm.nest.schedule import LANES, MOST_SHARED, WALKERS, GpuLaneTrees
+from hbc.compiler.tvm.nest.schedule import FEW_WARPS, LANES, MOST_SHARED, WALKERS, GpuLaneTrees
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
+from hbc.compiler.tvm.trees.gpu.forks import LEVELS
+from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, SECTOR, SMS, on_the_way, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.planes import fill_planes
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, Bounds, TiledTrees, by_output
 from hbc.compiler.tvm.trees.gpu.wide_links import WideLinks
+from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.graph import Node
 from hbc.ops.tree import TreeEnsemble
 
@@ -44,6 +47,15 @@ VALUE_BYTES = 32 << 10
 ADDED_AT_ONCE = 8
 """Values that a thread adds while it reads the next ones. A read takes as long as three additions."""
 ALIGNMENT = 16
+CLOCKS_OF_RANKS = 1_700
+"""The clocks in which a thread ranks a column of its row. This and the next three are latencies, counted in nvcc's code or guessed
+(docs/gpu.md)."""
+CLOCKS_OF_FORK, CLOCKS_OF_STEP = 380, 125
+"""Those of a fork that L2 sends, and of a step in shared memory."""
+CLOCKS_OF_ADDITION = {4: 5, 8: 10}
+"""Those of an addition that waits for the one before, by the bytes of a value."""
+BLOCKS = 4
+"""The blocks that an SM has room for: each has 512 threads."""
 
 
 class LaneTrees:
@@ -152,3 +164,23 @@ def shared_bytes_of_lanes(op: TreeEnsemble, form: type[TiledTrees]) -> int:
     """The bytes of shared memory that an ensemble takes of a block of `GpuLaneTrees`."""
     planes = -(-FORKS[form.bits].planes(op) * WORD // ALIGNMENT) * ALIGNMENT
     return planes + (2 * trees_of_turn(op) * op.values.shape[1] + op.n_outputs) * op.values.itemsize
+
+
+def rows_of_lanes(op: TreeEnsemble, form: type[TiledTrees]) -> int:
+    """Up to how many rows of a call a block for each of them is faster than blocks of 32 rows.
+
+    Blocks of one row wait for L2, or for the longest path of their 480 trees and the additions. There each row reads its own forks. A block
+    of 32 rows walks 15 trees at a time. So it depends on the number of trees, on their depth and on their leaves.
+    """
+    ranked = op.once(ranked_trees)
+    columns, trees, longest = len(ranked.thresholds), op.n_trees, int(op.depths.max(initial=0))
+    forks = on_the_way(splits_by_depth(op))[:, ::LEVELS].sum()
+    of_path = CLOCKS_OF_FORK * (-(-longest // LEVELS) + 1)
+    added = CLOCKS_OF_ADDITION[op.values.itemsize] * max(map(len, by_output(op)), default=0)
+    turns = -(-trees // max(trees_of_turn(op), 1))
+    block = CLOCKS_OF_RANKS * -(-columns // MOST_TREES) + max(of_path * turns, of_path + added)
+    from_l2 = CLOCKS_OF_SECTOR * max(float(forks) + trees * max(op.values[:1].nbytes / SECTOR, 1.0), 1.0)
+    in_memory = issubclass(form, FarLinks)
+    walk = of_path if in_memory else CLOCKS_OF_STEP * longest
+    together = CLOCKS_OF_RANKS * -(-columns // FEW_WARPS) + (-(-trees // WALKERS) + 1) * walk
+    return SMS * max(int(min(together // block * BLOCKS, together / from_l2)), 1)

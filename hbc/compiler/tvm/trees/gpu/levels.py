@@ -16,6 +16,7 @@ from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE, PLANE_BYTES
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, Bounds, PackedTrees, TiledTrees, by_output
+from hbc.compiler.tvm.trees.gpu.work import work
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -32,10 +33,22 @@ RANK_BIT = 23
 """The lowest bit of the rank in a node of a word. So the highest one of `node - (byte << 23)` says which is greater."""
 READS_OF_TOP = {0: 0.0, 2: 1.25, 3: 2.75}
 """Wavefronts of the first levels for a warp of rows. Four of them share a read of nodes, of two or four words, and a read of each plane."""
-BEYOND_BANKS = 0.8
+WORK_OF_TOP = {
+    0: work(2.0, 0.0, 2.0, READS_OF_TOP[0]),
+    2: work(10.2, 6.4, 2.3, READS_OF_TOP[2]),
+    3: work(19.4, 12.8, 4.1, READS_OF_TOP[3]),
+}
+"""The work of the first levels, and of the loop over trees."""
+WORK_OF_STEP = {WORD: work(6.0, 2.0, 2.0, 2.0), WORD // 2: work(7.0, 2.0, 3.0, 2.0)}
+"""The work of a level below, by the bytes of a node: a read of the node, and one of the plane."""
+BEYOND_BANKS = 0.45
 """Wavefronts of a warp that reads nodes of level 7, beside the first."""
-READS_OF_WORD = {6: 1.25, 7: 1.4, 8: 1.65}
+READS_OF_WORD = {6: 1.25, 7: 1.4, 8: 1.6}
 """Wavefronts of a warp that reads a word of each row's leaf, by the levels; 1 of fewer ones."""
+WORK_OF_VALUE = {4: work(2.3, 0.5, 1.0, 0.0), 8: work(4.0, 0.8, 1.5, 0.0)}
+"""The work for a value of a leaf without its reads, by its bytes."""
+WORK_OF_TREE, WORK_OF_PIECE = work(0.7, 0.2, 0.0, 0.0), work(0.031, 0.0135, 0.008, 0.0025)
+"""The work for a tree beside the walk, and for each 16 bytes of it: copies."""
 
 
 class Levels(TiledTrees):
@@ -79,12 +92,14 @@ class Levels(TiledTrees):
         )
 
     @classmethod
-    def cycles(cls, op: TreeEnsemble) -> float:
-        depth = _depth(op)
+    def work(cls, op: TreeEnsemble) -> Array:
+        depth, layout, size = _depth(op), layout_of(op), op.values.itemsize
         top = top_levels(depth, GpuTiles.rows_of_thread)
-        walk = READS_OF_TOP[top] + 2 * (depth - top) + (BEYOND_BANKS if depth == MOST_LEVELS else 0)
-        values = READS_OF_WORD.get(depth, 1.0) * op.values[:1].nbytes / WORD
-        return op.n_trees * float(cls.walks(op) * walk + values)
+        beyond = work(0.0, 0.0, 0.0, BEYOND_BANKS if depth == MOST_LEVELS else 0.0)
+        walk = WORK_OF_TOP[top] + WORK_OF_STEP[layout.node] * (depth - top) + beyond
+        copies = WORK_OF_TREE + WORK_OF_PIECE * (layout.tree // PIECE)
+        value = WORK_OF_VALUE[size] + work(0.0, 0.0, 0.0, READS_OF_WORD.get(depth, 1.0) * size / WORD)
+        return op.n_trees * ((walk + copies) * cls.walks(op) + value * op.values.shape[1])
 
     @classmethod
     def tree_bytes(cls, op: TreeEnsemble) -> Array:

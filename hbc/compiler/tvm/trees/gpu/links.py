@@ -11,7 +11,8 @@ from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE
-from hbc.compiler.tvm.trees.gpu.tiles import READS_OF_LEAF, WORD, Bounds, PackedTrees, TiledTrees, by_output
+from hbc.compiler.tvm.trees.gpu.tiles import WORD, Bounds, PackedTrees, TiledTrees, by_output
+from hbc.compiler.tvm.trees.gpu.work import work
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -20,10 +21,14 @@ from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
 
 HEAD = 4
 """Numbers that say where a tree lies: its first node, its first value, its depth, its nodes."""
-CYCLES_OF_STEP = 2.6
-"""Clocks of an SM for the integer arithmetic of a step of a warp: 5.25 of its 9.4 instructions, two in a clock."""
-READS_OF_STEP = 2.4
-"""Wavefronts of a step of a warp: one for ranks and 1.4 for nodes, or fewer."""
+WORK_OF_STEP = work(9.4, 5.25, 2.0, 2.1)
+"""The work of a step: a wavefront for ranks and 1.1 for nodes."""
+WORK_OF_TREE, WORK_OF_PIECE = work(21.0, 8.0, 7.2, 3.0), work(0.05, 0.021, 0.017, 0.0055)
+"""The work for a tree beside the walk, with a value, and for each 16 bytes of it: copies, the beginning of the walk, the addition."""
+WORK_OF_VALUE = work(4.0, 0.8, 1.5, 0.0)
+"""The work for each further value of a leaf, without its reads."""
+READS_OF_VALUE = 0.3
+"""Wavefronts of a warp that reads a word of each row's leaf, times the logarithm of the leaves to the base 2."""
 
 
 @record
@@ -101,10 +106,12 @@ class Links(TiledTrees):
         return op.output == "sum" and cls.threads(op) > 0 and int(_bytes(op).max(initial=0)) + cls.head_bytes <= MOST_TILE_BYTES
 
     @classmethod
-    def cycles(cls, op: TreeEnsemble) -> float:
-        leaves = READS_OF_LEAF[op.values.itemsize] * op.values.shape[1] * op.n_trees
-        steps = cls.walks(op) * float(op.depths.sum())
-        return max(CYCLES_OF_STEP * steps, READS_OF_STEP * steps + leaves)
+    def work(cls, op: TreeEnsemble) -> Array:
+        words, width = op.values.itemsize / WORD, op.values.shape[1]
+        copies = WORK_OF_TREE * op.n_trees + WORK_OF_PIECE * float((_bytes(op) / PIECE).sum())
+        reads = READS_OF_VALUE * words * width * float(np.log2(op.leaf_counts).sum())
+        values = WORK_OF_VALUE * (op.n_trees * (width - 1)) + work(0.0, 0.0, 0.0, reads)
+        return (WORK_OF_STEP * float(op.depths.sum()) + copies) * cls.walks(op) + values
 
     @classmethod
     def tree_bytes(cls, op: TreeEnsemble) -> Array:

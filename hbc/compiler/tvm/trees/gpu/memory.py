@@ -11,7 +11,9 @@ from hbc.ops.tree import TreeEnsemble
 
 LINE, SECTOR = 128, 32
 """The bytes that L1 reads in a clock of an SM, and that L2 sends at once."""
-CLOCKS_OF_SECTOR = SECTOR * 132 * 1.75e9 / 5.5e12
+SMS = 132
+"""Those of an H200."""
+CLOCKS_OF_SECTOR = SECTOR * SMS * 1.75e9 / 5.5e12
 """Clocks of an SM for a sector from L2, which gives all SMs of an H200 5.5 TB/s. That is a guess."""
 L1 = 128 << 10
 """The bytes of trees that stay in L1, about. It has 256 KB, of which shared memory takes a part."""

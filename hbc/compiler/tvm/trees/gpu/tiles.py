@@ -35,6 +35,7 @@ from hbc.compiler.tvm.nest.schedule import FEW_WARPS, LANES, MOST_SHARED, WALKER
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, fill_planes, pack_planes, words_of_plane
 from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE, PLANE_BYTES, STAGED_BYTES, Tiles, tiles_for_few, tiles_for_many
+from hbc.compiler.tvm.trees.gpu.work import work
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, dtype_name
@@ -46,15 +47,15 @@ THREADS = (512, 256, 128)
 """Threads of a block, by the planes of its rows. Twice as many planes leave room for half as many rows."""
 WORD = 4
 """The bytes of a word of shared memory: those of a thread's rows in a plane."""
-READS_OF_LEAF = {4: 3.0, 8: 5.0}
-"""Wavefronts of a warp that reads values, by their bytes. A warp reads 8 bytes in two halves."""
 IN_REGISTERS = {512: 4, 256: 8, 128: 8}
 """The most values of a leaf that are added in one pass over the trees, by the threads of a block. Their sums stay in registers: four rows
 of four float64 take 32 of the 64 that a thread has in blocks of 512, of 128 in others."""
 
-
-CYCLES_OF_LEVEL = 1.5
-"""The clocks of an SM for a level of a search among a column's thresholds, for a warp of rows: six instructions."""
+WORK_OF_COLUMN, WORK_OF_PLANE = work(6.0, 0.4, 4.8, 0.0), work(15.0, 10.0, 1.4, 1.0)
+WORK_OF_LEVEL = work(10.1, 7.35, 1.5, 1.6)
+"""A level of the search among a column's thresholds. A wavefront here is a line of L1 that has thresholds."""
+LINES_OF_READ = 32.0
+"""Lines of L1 that a warp reads of X, for one column or for 16 bytes of each row (planes.py)."""
 
 
 def threads_for(planes: int) -> int:
@@ -160,8 +161,13 @@ class TiledTrees(ABC):
 
     @classmethod
     @abstractmethod
-    def cycles(cls, op: TreeEnsemble) -> float:
-        """The clocks of an SM in which a warp of rows walks all trees: the most that one of its parts is busy."""
+    def work(cls, op: TreeEnsemble) -> Array:
+        """The work of a warp of rows (work.py) that walks all trees, with what that needs beside: copies of tiles, sums."""
+
+    @classmethod
+    def from_l2(cls, op: TreeEnsemble) -> float:
+        """The clocks of an SM in which it waits for what L2 sends."""
+        return 0.0
 
     @abstractmethod
     def walk(self, tree: Expr) -> None:
@@ -423,6 +429,15 @@ def rows_of_few(op: TreeEnsemble) -> int:
     return size if size <= STAGED_BYTES else 0
 
 
-def planes_cycles(op: TreeEnsemble) -> float:
-    """The clocks of an SM in which a warp of rows gets its planes."""
-    return CYCLES_OF_LEVEL * sum(len(values).bit_length() + 1 for values in op.once(ranked_trees).thresholds)
+def rank_work(op: TreeEnsemble, form: type[TiledTrees]) -> Array:
+    """The work of a warp of rows that gets its planes (work.py).
+
+    X is read 16 bytes at once, as planes.py does it if the rows have a multiple of them and half of the features are compared.
+    """
+    ranked = op.once(ranked_trees)
+    features = np.unique(ranked.column_feature)
+    pieces = np.unique(features * op.threshold.itemsize // PIECE)
+    reads = len(pieces) if 2 * len(features) * op.threshold.itemsize >= len(pieces) * PIECE else len(ranked.column_feature)
+    levels = sum(len(values).bit_length() for values in ranked.thresholds)
+    counted = WORK_OF_COLUMN * len(ranked.thresholds) + WORK_OF_PLANE * form.planes(op) + WORK_OF_LEVEL * levels
+    return counted + work(0.0, 0.0, 0.0, LINES_OF_READ * reads)

@@ -1,0 +1,27 @@
+"""The work of a warp of rows, by the parts of an SM that it keeps busy.
+
+All numbers of work in this package were counted in whole kernels for sm_90 by `cd tests && python -m cuda_on_cpu.counts` (tests/cuda_on_cpu
+has counts.py for walks and beside.py for what is beside them). Those were 500 trees of 28 features: LightGBM of depth 4, 6 and 8 and of 31
+leaves, XGBoost of depth 6 and 8, forests of depth 8 and of unlimited depth. No card has measured them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hbc.ir.types import Array
+
+PARTS = ("all", "alu", "fma", "wavefronts")
+"""All instructions, those of the ALU, those of the FMA pipe, and wavefronts of shared memory or lines of L1."""
+RATES = np.array([4.0, 2.0, 2.0, 1.0])
+"""How many of each an SM executes in a clock."""
+
+
+def work(instructions: float, alu: float, fma: float, wavefronts: float) -> Array:
+    """f64[4]: how much of each of PARTS."""
+    return np.array([instructions, alu, fma, wavefronts])
+
+
+def clocks(of: Array) -> float:
+    """The clocks of an SM for some work: the most that one of its parts is busy."""
+    return float((of / RATES).max())
