@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 
 import hbc
+from hbc.cli import main
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -96,10 +97,28 @@ def test_examples(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
             warnings.simplefilter("ignore")  # such a library warns of its own code
             pytest.importorskip(NEEDS[page.name])
         run_page(page)
-    for command in [line for block in to_run(page, "bash") for line in block.splitlines() if line.startswith("hbc ")]:
-        done = subprocess.run(
-            [sys.executable, "-m", "hbc", *shlex.split(command, comments=True)[1:]], capture_output=True, text=True
-        )
+    for command in commands(page):
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        assert ended.value.code == 0, command
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The commands of hbc that a page runs, each as its arguments."""
+    lines = [line for block in to_run(page, "bash") for line in block.splitlines() if line.startswith("hbc ")]
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.every_case
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_commands_in_processes_of_their_own(page: Path, folder: Path) -> None:
+    """They import what they need themselves, which takes 3 s each. tests/cli/test_commands.py starts some in every run."""
+    for library in ("tvm", "sklearn"):
+        pytest.importorskip(library)
+    run_page(page)
+    for command in commands(page):
+        done = subprocess.run([sys.executable, "-m", "hbc", *command], capture_output=True, text=True)
         assert done.returncode == 0, f"{command}: {done.stderr}"
 
 
