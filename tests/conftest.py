@@ -1,6 +1,7 @@
 """Sets one thread for the engines that tests import, because the machine has two cores and xdist uses both. (numpy is imported already, so
 its BLAS has more.) Marks most cases as slow, so that the usual run is short."""
 
+import gc
 import os
 import re
 from collections import Counter, defaultdict
@@ -43,6 +44,18 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
         if collection_path.name.startswith("test_") and collection_path.suffix == ".py" and missing(collection_path)
         else None
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """While the cases are collected, Python looks for no garbage, and later not among what is there now: libraries and 37,000 cases, most
+    of them of the slow tier. One look at all of that takes 0.7 s, and tests made Python look again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @contextmanager
