@@ -106,7 +106,7 @@ def test_text_is_computed_in_blocks(monkeypatch, backend) -> None:
         compiled = hbc.convert(model, backend)
         np.testing.assert_array_equal(compiled.predict(DOCUMENTS), model.predict(DOCUMENTS))
         np.testing.assert_allclose(compiled.predict_proba(iter(DOCUMENTS)), model.predict_proba(DOCUMENTS))
-    model = HashingVectorizer().fit(DOCUMENTS)
+    model = HashingVectorizer(n_features=1 << 12).fit(DOCUMENTS)
     assert_same_matrix(hbc.convert(model, backend).transform(DOCUMENTS), model.transform(DOCUMENTS))
 
 

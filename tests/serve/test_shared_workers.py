@@ -130,7 +130,7 @@ def test_nothing_is_left_of_models_that_were_replaced(tmp_path: Path) -> None:
         asked(process)
         before, threads = holds(worker, tmp_path), len(os.listdir(f"/proc/{worker}/task"))
         assert before[1]
-        for number in range(12):
+        for number in range(6):
             saved(path, number % 2 + 1)
             if number % 3:
                 process.process.send_signal(signal.SIGHUP)

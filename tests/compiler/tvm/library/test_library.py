@@ -143,16 +143,14 @@ def test_dtypes(dtype: str, tmp_path: Path) -> None:
 def test_methods_share_the_tables_of_trees(tmp_path: Path) -> None:
     """Also where one reads other arrays than the other: `apply` needs no values of leaves, and sums need no numbers of leaves."""
     lightgbm = pytest.importorskip("lightgbm")
-    model = hbc.convert(
-        lightgbm.LGBMClassifier(n_estimators=400, min_child_samples=1, verbose=-1).fit(X, Y), target=HOST_TARGET, threads=1
-    )
-    sizes, X32 = {}, X.astype(np.float32)
+    source = lightgbm.LGBMClassifier(n_estimators=400, min_child_samples=1, verbose=-1).fit(X, Y)
+    model, sizes, X32 = hbc.convert(source), dict[int, int](), X.astype(np.float32)
     for methods in (["decision_function"], ["decision_function", "apply"]):
         model.export(tmp_path / "m.so", methods=methods)
         sizes[len(methods)] = (tmp_path / "m.so").stat().st_size
     library = Exported(tmp_path / "m.so")
-    np.testing.assert_array_equal(library("apply", X32)[0], model.apply(X32))
-    np.testing.assert_array_equal(library("decision_function", X32)[0], model.decision_function(X32))
+    np.testing.assert_array_equal(library("apply", X32)[0], source.predict(X32, pred_leaf=True))
+    np.testing.assert_allclose(library("decision_function", X32)[0], source.predict(X32, raw_score=True), rtol=1e-9)
     assert sizes[2] - sizes[1] < 400 * 30 * 3, "the splits are there twice"
 
 

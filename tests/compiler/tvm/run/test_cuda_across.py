@@ -95,7 +95,7 @@ def test_all_kinds_of_arrays_and_results(card: Card) -> None:
         assert isinstance(cards.predict_proba(data), list)
         for found, expected in zip(cards.predict_proba(data), cards.models[0].predict_proba(data), strict=True):
             np.testing.assert_array_equal(found, expected)
-        np.testing.assert_array_equal(cards.predict(data), one.predict(data))
+    np.testing.assert_array_equal(cards.predict(X), one.predict(X))
     words = hbc.convert(forest(np.array(["no", "perhaps", "yes"])[LABELS]), "tvm").across(["cuda:0", "cuda:1"])
     assert set(words.predict(X)) <= {"no", "perhaps", "yes"}
     np.testing.assert_array_equal(words.predict(X), words.models[1].predict(X))
