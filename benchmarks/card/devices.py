@@ -104,7 +104,7 @@ class Emulated(Card):
     """The emulator in the place of a card: answers are true, times say nothing."""
 
     emulated = True
-    most_rows = 1000
+    most_rows = 100
 
     def __init__(self) -> None:
         import torch

@@ -46,7 +46,7 @@ def test_the_run_on_a_card_is_rehearsed(tmp_path: Path) -> None:
     for strategy in ("walk", "levels", "links", "far_links"):
         assert f"hbc:tvm:{strategy}" in engines
         for way in ("kernel", "resident", "host"):
-            assert set(engines[f"hbc:tvm:{strategy}, {way}"]["times_us"]) == {"1", "10", "100", "1000"}
+            assert set(engines[f"hbc:tvm:{strategy}, {way}"]["times_us"]) == {"1", "10", "100"}
     assert engines["torch gemm"]["times_us"]
     text = (tmp_path / "gpu.md").read_text()
     assert "The times say nothing" in text
