@@ -30,7 +30,7 @@ from hbc.runtime import calls, host
 from hbc.runtime.input.frame_reader import FrameReader
 
 pytestmark = pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run()))
-PART, ROWS = 600, 2500  # five parts
+PART, ROWS = 60, 260  # five parts, and enough for methods together; the emulator runs 512 threads a row of so few trees
 RNG = np.random.default_rng(0)
 TEXTS = ["town", "job"]
 FRAME = pd.DataFrame(
@@ -129,7 +129,7 @@ def test_a_part_is_encoded_before_the_last_one_is_waited_for(name: str, data: An
         compiled.predict_proba(data[:10])
         with mock.patch.object(Card, "wait", waited), mock.patch.object(calls, "part_of", encoded):
             compiled.predict_proba(data)
-    assert events == [0, 600, "wait", 1200, "wait", 1800, "wait", 2400, "wait", "wait"]
+    assert events == [0, 60, "wait", 120, "wait", 180, "wait", 240, "wait", "wait"]
 
 
 def changed(row: int, column: str, value: Any) -> pd.DataFrame:
@@ -141,12 +141,12 @@ def changed(row: int, column: str, value: Any) -> pd.DataFrame:
 BAD = {
     "a category that fit has not seen, in the last row": changed(ROWS - 1, "town", "Rom"),
     "an unseen category in the first part, another in the third": changed(5, "job", "x").assign(
-        town=np.where(np.arange(ROWS) == 1500, "Rom", FRAME.town)
+        town=np.where(np.arange(ROWS) == 150, "Rom", FRAME.town)
     ),
     "None": changed(ROWS - 1, "town", None),
-    "NaN": changed(1300, "job", np.nan),
-    "pandas.NA": changed(1300, "job", pd.NA),
-    "a number among strings, and an infinity before it": changed(2000, "job", 7).assign(
+    "NaN": changed(130, "job", np.nan),
+    "pandas.NA": changed(130, "job", pd.NA),
+    "a number among strings, and an infinity before it": changed(200, "job", 7).assign(
         age=np.where(np.arange(ROWS) == 3, np.inf, FRAME.age)
     ),
     "an infinity in the last row": changed(ROWS - 1, "age", np.inf),
@@ -190,10 +190,10 @@ def test_parts_are_halved_on_a_small_card_and_shared_by_threads() -> None:
     model = MODELS["one-hot"]()
     wanted = model.predict_proba(FRAME)
     with mock.patch.object(host, "ROWS_OF_PART", 1 << 13), mock.patch.object(calls, "ROWS_OF_PART", 1 << 13):
-        large = pd.concat([FRAME] * 8, ignore_index=True)
+        large = pd.concat([FRAME] * 80, ignore_index=True)
         with emulated(seed=7, size=400_000, keeps_lanes=True) as card:
             compiled = hbc.convert(model, "tvm", device="cuda", threads=1)
-            require_same(compiled.predict_proba(large), np.concatenate([wanted] * 8))
+            require_same(compiled.predict_proba(large), np.concatenate([wanted] * 80))
             assert len(card.launches) > 3, "the parts were not halved"
         with emulated(size=1000), pytest.raises(hbc.DeviceMemoryError):
             hbc.convert(model, "tvm", device="cuda").predict_proba(large)
@@ -220,7 +220,7 @@ def test_what_is_looked_at_as_a_whole_is_read_as_a_whole() -> None:
     """One warning for all rows; and an encoder alone, which the host computes."""
     model = encoded(OneHotEncoder(handle_unknown="warn"), boosted())
     encoder = OneHotEncoder(sparse_output=False).fit(FRAME[TEXTS])
-    odd = FRAME.assign(town=np.where(np.arange(ROWS) % 1000 == 7, "Rom", FRAME.town))
+    odd = FRAME.assign(town=np.where(np.arange(ROWS) % 100 == 7, "Rom", FRAME.town))
     with in_parts(seed=2) as card, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = hbc.convert(model, "tvm", device="cuda").predict_proba(odd)
