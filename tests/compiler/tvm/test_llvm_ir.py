@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("tvm")
 
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 
 import hbc
 from hbc.compiler.tvm.library import export
@@ -42,3 +42,16 @@ def test_no_array_of_a_kernel_lies_across_cache_lines(module: Any, tmp_path: Pat
     (text,) = texts
     arrays = re.findall(r"= alloca \[\d+ x (?!ptr).*align (\d+)", text)
     assert set(arrays) == {"64"}
+
+
+def test_vectors_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Number by number, LLVM would have to make vectors of them again, which took most of the time of compiling a scan."""
+    texts = []
+    monkeypatch.setattr(cache, "object_of", lambda text: texts.append(text) or object_of(text))
+    X = np.random.default_rng(0).normal(size=(400, 6)).astype(np.float32)
+    model = HistGradientBoostingClassifier(max_iter=5).fit(X, X[:, 0] * X[:, 1] + X[:, 2] > 0)
+    target = {"kind": "llvm", "mcpu": "haswell", "mattr": ["+avx2"], "opt-level": 0}
+    hbc.convert(model, strategy="scan", target=target).decision_function(X)
+    (text,) = texts
+    assert "load <16 x i8>" in text
+    assert not re.search(r"extractelement <(16|32|64) x i64>", text)

@@ -17,7 +17,7 @@ from tvm import ir, tirx
 from tvm.tirx.build import codegen_build
 
 from hbc.compiler.tvm.run.llvm_ir import with_aligned_arrays
-from hbc.compiler.tvm.run.targets import Machine
+from hbc.compiler.tvm.run.targets import Machine, first_passes
 from hbc.compiler.tvm.run.workspace import with_workspace
 from hbc.lazy import record
 from hbc.process import shielded
@@ -38,7 +38,7 @@ def compile_plain(functions: Mapping[str, Any], where: Machine) -> Plain:
     """TIR functions by name as C functions, optimized for a processor. All return an int32 of 0, the only result that TVM knows here."""
     made, sizes, workspace = {}, {}, {}
     passes = tirx.transform
-    first = tvm.ir.transform.Sequential([passes.FlattenBuffer(), passes.VectorizeLoop(True), passes.VerifyMemory()])
+    first = tvm.ir.transform.Sequential(first_passes())
     for name, function in functions.items():
         with_pointers, sizes[name] = _with_pointers(function, name)
         bound = passes.BindTarget(where.target.with_host(where.target))(tvm.IRModule({name: with_pointers}))
