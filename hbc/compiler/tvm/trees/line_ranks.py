@@ -104,7 +104,7 @@ class LineSearch:
                 value, at = T.Bind(numbers[values + row]), self.at[row]
                 for level in reversed(range(1, self.levels)):
                     bits = self._entries_below(self.lines[level][0], starts[level], at, value)
-                    at = T.Bind(at * LINE + tirx.call_llvm_pure_intrin("int32", "llvm.ctpop.i32", bits))
+                    at = T.Bind((at + tirx.call_llvm_pure_intrin("int32", "llvm.ctpop.i32", bits)) * LINE)
                 if self.levels > 1:
                     T.buffer_store(self.at, at, [row])
                 bits = self._entries_below(self.lines[0][0], starts[0], at, value)
@@ -113,7 +113,7 @@ class LineSearch:
             store(self.below, ones, 0, CHUNK)
             column = T.Bind(f.constant(self.columns, "i64", place) * f.block + first)
             with f.repeat(CHUNK // PART) as part:
-                before = tirx.Mul(vector(self.at, part * PART, PART), broadcast(tirx.const(LINE, "int32"), PART))
+                before = vector(self.at, part * PART, PART)
                 if self.missing is not None:  # until here, the rank of NaN is 0
                     value = vector(numbers, values + part * PART, PART)
                     own = broadcast(f.constant(self.missing, "i32", place), PART)
@@ -125,11 +125,11 @@ class LineSearch:
                 store(result, rank, column + part * PART, PART)
 
     def _entries_below(self, lines: Array, start: Expr, line: Expr, value: Expr) -> Expr:
-        """A bit for each entry of a line that is below the value, i32."""
+        """A bit for each entry below the value of the line that begins at `line` in a column's, i32."""
         f, lanes = self.f, 256 // int(self.dtype[1:])
         result: Expr = None
         for first in range(0, LINE, lanes):
-            entries = f.constants(lines, self.dtype, start + tirx.Cast("int64", line) * LINE + first, lanes)
+            entries = f.constants(lines, self.dtype, start + tirx.Cast("int64", line) + first, lanes)
             kind = "ps" if lanes == LINE else "pd"
             compare, signs = f"llvm.x86.avx.cmp.{kind}.256", f"llvm.x86.avx.movmsk.{kind}.256"
             operands = (entries, broadcast(value, lanes), tirx.const(LESS, "int8"))
@@ -139,7 +139,8 @@ class LineSearch:
         return T.Bind(result)
 
     def _search(self, numbers: Any, values: Expr, place: Expr) -> None:
-        """Store in `at` how many of the column's pivots are below each value: a binary search (AVX-512)."""
+        """Store in `at` where the line of each value begins in the first level, LINE times the number of the column's pivots below it: a
+        binary search (AVX-512)."""
         f, lanes, size = self.f, self.lanes, pivots_of(self.lanes)
         table = [T.Bind(f.constants(self.pivots, self.dtype, place * size + at, lanes)) for at in (0, lanes)]
         permute = f"llvm.x86.avx512.vpermi2var.{'ps' if self.dtype == 'f32' else 'pd'}.512"
@@ -152,7 +153,7 @@ class LineSearch:
                 pivot = tirx.call_llvm_pure_intrin(many(self.float, lanes), permute, table[0], at, table[1])
                 below = T.Bind(tirx.Select(tirx.LT(pivot, value), tirx.Add(below, every(step)), below))
                 step //= 2
-            store(self.at, tirx.Cast(many("int32", lanes), below), part * lanes, lanes)
+            self._store_line(below, part * lanes)
 
     def _count(self, numbers: Any, values: Expr, place: Expr) -> None:
         """The same by counting the pivots that the column has (AVX2, whose registers hold 8 pivots of float32)."""
@@ -169,8 +170,13 @@ class LineSearch:
                     more = tirx.Select(tirx.LT(pivot, value), one, zero)
                     store(register, tirx.Add(vector(register, origin, lanes), more), origin, lanes)
             for part, register in enumerate(self.registers):
-                count = tirx.Cast(many("int32", lanes), vector(register, origin, lanes))
-                store(self.at, count, first + part * lanes, lanes)
+                self._store_line(vector(register, origin, lanes), first + part * lanes)
+
+    def _store_line(self, below: Expr, row: Expr) -> None:
+        """Store where the lines of a register of rows begin. below: how many pivots are below their values."""
+        lanes, kind = self.lanes, many("int32", self.lanes)
+        line = tirx.Mul(tirx.Cast(kind, below), broadcast(tirx.const(LINE, "int32"), lanes))
+        store(self.at, line, row, lanes)
 
 
 def _every(step: int, thresholds: Array) -> Array:

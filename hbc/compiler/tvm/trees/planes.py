@@ -148,7 +148,8 @@ class Search:
             last = thresholds[:, size - 1 :: size].reshape(columns, -1, width).copy()
             last[:, :, -1] = np.inf
             size, count = size * width, most // (size * width) + 1
-            self.pivots.insert(0, (f.own(last[:, :count], dtype), width, f.size(count * width)))
+            parts = count if size == thresholds.shape[1] else f.size(count)  # one at the top
+            self.pivots.insert(0, (f.own(last[:, :count], dtype), width, parts * width))
         self.identity = np.array_equal(ranked.column_feature, np.arange(columns))
         self.features = f.own(ranked.column_feature, "i64")
         self.missing = f.own(ranked.missing_rank, "i64") if ranked.missing_rank.any() else None
