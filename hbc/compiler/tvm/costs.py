@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from hbc.compiler.costs import Shape, Work, beyond
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
+from hbc.compiler.tvm.trees.column_tiles import CHUNK
 from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
 from hbc.compiler.tvm.trees.packed_patches import LANES, WORDS, passed
 from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
@@ -125,9 +126,11 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     gathered = 0 if wide or leaves <= WIDTHS_IN_PARTS[1] else chunks * values
     narrow = s.narrow if chunks else 0
     ranked = rows if in_lanes else rows - rest
+    one_by_one = 0 if wide else ranked % CHUNK  # the numbers of these rows are searched one after the other
     work: dict[str, float] = {
         "call": 1,
-        f"row and column of {8 * s.bytes} bits": ranked * (s.columns - narrow),
+        f"row and column of {8 * s.bytes} bits": (ranked - one_by_one) * (s.columns - narrow),
+        f"single row and column of {8 * s.bytes} bits": one_by_one * (s.columns - narrow),
         "row and narrow column": ranked * narrow,
         "row and plane": ranked * (s.planes - narrow),
         "row and output": 0 if s.numbers else rows * s.outputs,  # numbers are stored as they are
