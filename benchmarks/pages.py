@@ -35,6 +35,7 @@ RUNS = {
     "more": "the next 168 pipelines",
     "six": "six of the ensembles, with later kernels",
     "nine": "nine of the ensembles, on a core that other work shared",
+    "rest": "some of these ensembles again, with later kernels",
     "forest": "a forest of depth 8, again",
     "again": "some operators again, with a later kernel of the argmax",
     "350": "the next 350 pipelines",
