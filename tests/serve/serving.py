@@ -135,7 +135,7 @@ def post(path: str, body: bytes, *headers: str, close: bool = True) -> bytes:
     return "\r\n".join([*lines, *(["Connection: close"] if close else []), "", ""]).encode() + body
 
 
-def until(ready: Any, seconds: float = 20) -> None:
+def until(ready: Any, seconds: float = 60) -> None:
     """Wait until a function returns a true value. The time is only for servers that hang."""
     end = time.monotonic() + seconds
     while not ready():
