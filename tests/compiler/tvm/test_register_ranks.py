@@ -66,6 +66,40 @@ def test_code_for_other_processors(case: tuple[int, int, int, str, int, bool], t
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("thresholds", [119, 120, 127, 128, 135, 136, 255, 256, 263, 264, 1023, 1024, 2047, 2048])
+def test_columns_about_as_long_as_levels_of_lines_hold(thresholds: int, dtype: str) -> None:
+    """One more threshold, and a column has a level more. Every threshold is a tree of its own."""
+    rng = np.random.default_rng(thresholds)
+    values = np.array([[0.0], [1.0]])
+    grown = [random_tree(rng, 2, 1, dtype, values, False, 1) for _ in range(thresholds)]
+    op = replace(join(grown, np.zeros(1), None), strategy="scan")
+    inner = op.feature >= 0
+    assert inner.sum() == thresholds
+    threshold = op.threshold.copy()
+    threshold[inner] = rng.permutation(thresholds) / 8
+    op = replace(op, threshold=threshold)
+    some = threshold[inner][:, None]
+    X = np.concatenate([some, np.nextafter(some, -np.inf), np.nextafter(some, np.inf), [[np.nan], [np.inf], [-np.inf]]])
+    agree(op, X.astype(dtype), "f32" if dtype == "f4" else "f64")
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("bits", [32, 64])
+def test_no_column_has_more_pivots_than_a_search_finds(bits: int) -> None:
+    """A binary search of AVX-512 that 2^k pivots would fill finds one too few."""
+    from types import SimpleNamespace
+
+    from hbc.compiler.tvm.trees import line_ranks
+
+    ranked = SimpleNamespace(thresholds=[range(count) for count in range(1, 20_000)])
+    block = SimpleNamespace(dialect=SimpleNamespace(byte_masks=True, wide=True, byte_lookup=True))
+    found = line_ranks.kinds(block, ranked, f"f{bits}", np.arange(len(ranked.thresholds)))  # type: ignore[arg-type]
+    for levels, columns in found:
+        assert (columns.max() + 1) // line_ranks.LINE**levels < line_ranks.places_of_pivots(512 // bits)
+    np.testing.assert_array_equal(np.concatenate([columns for _, columns in found]), np.arange(len(ranked.thresholds)))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_squares_leave_out_columns_between_those_that_are_compared(dtype: str) -> None:
     """They begin at a feature that is compared. The last one ends with the row, and overlaps the one before."""
     rng = np.random.default_rng(11)

@@ -32,8 +32,9 @@ TOGETHER = 4  # vectors of 512 bits in which pivots are counted at once: eight r
 PART = 16  # rows whose ranks are stored at once
 
 
-def pivots_of(lanes: int) -> int:
-    """The most pivots of a column: two registers of 512 bits, of so many lanes each."""
+def places_of_pivots(lanes: int) -> int:
+    """The places for a column's pivots: two registers of 512 bits, of so many lanes each. The last one has none, since a binary search of
+    2^k places finds at most 2^k - 1 below a value."""
     return 2 * lanes
 
 
@@ -45,7 +46,7 @@ def kinds(f: Block, ranked: RankedTrees, dtype: str, columns: Array) -> list[tup
     value after the other (planes.py); LightGBM's 100 trees of 31 leaves on float64 0.32, 200 over 300 columns of float64 0.37 (Zen 3)."""
     if dtype not in ("f32", "f64") or not f.dialect.byte_masks or not (f.dialect.wide or f.dialect.byte_lookup):
         return []
-    most = pivots_of(512 // int(dtype[1:]))
+    most = places_of_pivots(512 // int(dtype[1:])) - 1
     counts = np.array([len(ranked.thresholds[column]) for column in columns], np.int64)
     found, levels = [], 1
     while len(columns):
@@ -77,7 +78,7 @@ class LineSearch:
             self.lines.append((f.own(table, self.dtype), f.own(first[:-1], "i64")))
         tops = [_every(LINE**self.levels, own) for own in edges]
         counts = np.array([len(some) for some in tops], np.int64)
-        pivots = np.full((len(columns), pivots_of(self.lanes)), np.inf, edges[0].dtype)
+        pivots = np.full((len(columns), places_of_pivots(self.lanes)), np.inf, edges[0].dtype)
         for i, some in enumerate(tops):
             pivots[i, : len(some)] = some
         missing = ranked.missing_rank[columns]
@@ -141,7 +142,7 @@ class LineSearch:
     def _search(self, numbers: Any, values: Expr, place: Expr) -> None:
         """Store in `at` where the line of each value begins in the first level, LINE times the number of the column's pivots below it: a
         binary search (AVX-512)."""
-        f, lanes, size = self.f, self.lanes, pivots_of(self.lanes)
+        f, lanes, size = self.f, self.lanes, places_of_pivots(self.lanes)
         table = [T.Bind(f.constants(self.pivots, self.dtype, place * size + at, lanes)) for at in (0, lanes)]
         permute = f"llvm.x86.avx512.vpermi2var.{'ps' if self.dtype == 'f32' else 'pd'}.512"
         every = lambda number: broadcast(tirx.const(number, self.integer), lanes)  # noqa: E731
@@ -157,7 +158,7 @@ class LineSearch:
 
     def _count(self, numbers: Any, values: Expr, place: Expr) -> None:
         """The same by counting the pivots that the column has (AVX2, whose registers hold 8 pivots of float32)."""
-        f, lanes, size = self.f, self.lanes, pivots_of(self.lanes)
+        f, lanes, size = self.f, self.lanes, places_of_pivots(self.lanes)
         zero, one = (broadcast(tirx.const(value, self.integer), lanes) for value in (0, 1))
         with f.repeat(CHUNK // (lanes * TOGETHER)) as some, f.repeat(1) as origin:
             first = T.Bind(some * (lanes * TOGETHER))
