@@ -15,8 +15,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 
 import hbc
 from hbc.compiler.tvm.library import export
-from hbc.compiler.tvm.run import cache
-from hbc.compiler.tvm.run.llvm_ir import object_of, with_aligned_arrays
+from hbc.compiler.tvm.run import cache, llvm_ir
+from hbc.compiler.tvm.run.llvm_ir import object_of, with_aligned_arrays, without_debug_information
+from hbc.linker.shared_library import shared_library
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
 
@@ -25,6 +26,20 @@ def test_only_arrays_on_the_stack_change() -> None:
     text = "  %a = alloca [512 x i8], align 16, !dbg !67\n  %b = alloca [6 x ptr], align 8\n  store i8 0, ptr %a, align 16\n"
     expected = text.replace("[512 x i8], align 16", "[512 x i8], align 64")
     assert with_aligned_arrays(text) == expected == with_aligned_arrays(expected)
+
+
+def test_the_machine_code_is_the_same_without_debug_information(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = []
+    monkeypatch.setattr(cache, "object_of", lambda text: texts.append(text) or object_of(text))
+    hbc.convert(RandomForestClassifier(4, max_depth=3, random_state=0).fit(X, X[:, 0] > 0)).predict_proba(X)
+    (text,) = texts
+    stripped = without_debug_information(text)
+    assert "dbg" in text
+    assert "dbg" not in stripped
+    without = object_of(text)
+    monkeypatch.setattr(llvm_ir, "without_debug_information", lambda text: text)
+    exported = [name for name in cache.EXPORTED if name in stripped]
+    assert shared_library(without, exported) == shared_library(object_of(text), exported)
 
 
 @pytest.mark.parametrize("module", [cache, export], ids=["own code", "library"])
