@@ -31,9 +31,23 @@ ONE_IN = 30
 SEED = os.environ.get("HBC_SAMPLE", "")
 """Chooses a second sample, half as large as the fixed one. CI sets it to the commit's hash: over weeks every case of the slow tier runs."""
 
+PROCESSOR = os.environ.get("HBC_PROCESSOR", "")
+"""A processor with AVX-512, by LLVM's name: all tests run the code for it (tests/avx512_on_cpu)."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Puts the emulated processor in place before tests are imported, which may ask for the processor."""
+    if PROCESSOR:
+        from avx512_on_cpu import emulated
+
+        context = emulated(PROCESSOR)
+        context.__enter__()
+        config.add_cleanup(lambda: context.__exit__(None, None, None))
+
 
 def pytest_report_header() -> list[str]:
     lines = [f"second sample: HBC_SAMPLE={SEED} runs the same cases again"] if SEED else []
+    lines += [f"processor: {PROCESSOR}"] if PROCESSOR else []
     return [*lines, f"not installed: {', '.join(sorted(ABSENT))}"] if ABSENT else lines
 
 

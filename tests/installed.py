@@ -29,6 +29,7 @@ NEEDS = {
     "hbc.compiler.torch": ("torch",),
     "hbc.compiler.onnx": ("onnx", "onnxruntime"),
     "hbc.parser.onnxml": ("onnx",),
+    "avx512_on_cpu": ("tvm", "tvm_ffi"),
     "cuda_on_cpu": ("tvm", "tvm_ffi"),
     "hbc.adapters": ("orjson",),
     "hbc.serve.grpc": ("grpc", "google"),
