@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
             return 2
     if len(names) > 1:  # each in a process of its own: its memory, imports and cores are not those of the ones before
         command = [sys.executable, "-m", "benchmarks"]
-        status = {name: subprocess.run([*command, name, *options]).returncode for name in names}
+        status = {name: subprocess.run([*command, name, *options]).returncode for name in dict.fromkeys(names)}
         if absent := [name for name in names if status[name] == CANNOT_RUN]:
             print(f"left out, for the reasons above: {', '.join(absent)}")
         if failed := [name for name in names if status[name] not in (0, CANNOT_RUN)]:
