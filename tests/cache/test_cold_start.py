@@ -95,14 +95,14 @@ def answer(*arguments: Any, code: str = LOAD) -> str:
     return done.stdout.strip()
 
 
-def saved(name: str, folder: Path) -> tuple[Path, Path]:
-    """The model in a file, which has answered for float32 and float64; inputs and the answers that are expected."""
+def saved(name: str, folder: Path, single: bool = True) -> tuple[Path, Path]:
+    """The model in a file, which has answered for float64 and, if `single`, for float32; inputs and the answers that are expected."""
     import pickle
 
     model, X = MODELS[name]()
     methods = ["predict_proba", "predict"]
     compiled = hbc.convert(model, "tvm", X)
-    inputs = [X, X.astype(np.float32)] if isinstance(X, np.ndarray) else [X]
+    inputs = [X, X.astype(np.float32)] if single and isinstance(X, np.ndarray) else [X]
     answers = [getattr(compiled, method)(x) for x in inputs for method in methods]
     compiled.save(folder / "model.hbc")
     (folder / "answers.pkl").write_bytes(pickle.dumps((inputs, methods, answers)))
@@ -235,7 +235,7 @@ def test_torch_before_and_after(first: str, cache: Path, tmp_path: Path) -> None
 
 
 def test_several_processes_start_with_an_empty_cache(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = saved("scaled", tmp_path)
+    files = saved("scaled", tmp_path, single=False)
     monkeypatch.setenv("HBC_CACHE", str(tmp_path / "another"))
     environment = {**os.environ, "PYTHONPATH": str(Path(hbc.__file__).parents[1])}
     command = [sys.executable, "-c", LOAD, *map(str, files)]
@@ -247,7 +247,7 @@ def test_several_processes_start_with_an_empty_cache(cache: Path, tmp_path: Path
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "replaced", "deleted"])
 def test_damaged_files_are_noticed_and_compiled_anew(damage: str, cache: Path, tmp_path: Path) -> None:
-    files = saved("scaled", tmp_path)
+    files = saved("scaled", tmp_path, single=False)
     objects = sorted(path for path in (cache / "code").rglob("*") if path.is_file())
     for number, path in enumerate(objects):
         data = bytearray(path.read_bytes())
@@ -265,7 +265,7 @@ def test_damaged_files_are_noticed_and_compiled_anew(damage: str, cache: Path, t
 
 
 def test_killed_while_it_writes(cache: Path, tmp_path: Path) -> None:
-    files = saved("scaled", tmp_path)
+    files = saved("scaled", tmp_path, single=False)
     for folder in (cache / "code").rglob("*"):
         if folder.is_dir():
             (folder / "half.0123456789abcdef.tmp").write_bytes(b"half")
@@ -291,7 +291,7 @@ def test_other_options_and_versions_are_other_code(cache: Path, tmp_path: Path, 
 
 def test_read_only_cache(cache: Path, tmp_path: Path) -> None:
     """A cache that another user filled for all cannot be written to. Root may write anywhere: a file takes the folder's place."""
-    files = saved("scaled", tmp_path)
+    files = saved("scaled", tmp_path, single=False)
     import shutil
 
     shutil.rmtree(cache)

@@ -183,7 +183,7 @@ def _far(model):
 
 def adaboost(name, classes, strings=False, **options):
     cls = AdaBoostClassifier if classes else AdaBoostRegressor
-    model = cls(n_estimators=9, random_state=0, **options)
+    model = cls(random_state=0, **{"n_estimators": 9, **options})
     return Case(f"{cls.__name__} {name}", lambda: fit(model, classes=classes, strings=strings))
 
 
@@ -269,8 +269,8 @@ CASES = [
     Case("BaggingRegressor multi-output", lambda: fit(BaggingRegressor(n_estimators=4, random_state=0), classes=0, outputs=2)),
     adaboost("binary", 2),
     adaboost("4 string classes", 4, strings=True, estimator=DecisionTreeClassifier(max_depth=3), learning_rate=0.5),
-    adaboost("linear", 3, estimator=LogisticRegression()),
-    adaboost("string classes, linear", 2, strings=True, estimator=LogisticRegression()),
+    adaboost("linear", 3, n_estimators=4, estimator=LogisticRegression()),
+    adaboost("string classes, linear", 2, strings=True, n_estimators=4, estimator=LogisticRegression()),
     adaboost("trees", 0),
     adaboost("square", 0, loss="square", estimator=DecisionTreeRegressor(max_depth=2)),
     adaboost("linear", 0, estimator=LinearRegression(), loss="exponential"),

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from test_estimators import CASES, converted
@@ -77,11 +78,11 @@ def test_a_value_that_is_rejected_is_the_first_method_s_error(model: Any) -> Non
             compiled.arrow(methods)(broken)
 
 
-def test_without_a_compiler_the_methods_of_the_file_are_called_apart(
-    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_the_methods_of_the_file_are_called_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A saved model has the code of each method, and none for several. Where TVM is not installed, that is enough."""
     path = tmp_path / "model.hbc"
+    columns = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["town"]), remainder="passthrough")
+    model = make_pipeline(columns, LogisticRegression()).fit(FRAME, FRAME.town == "Ulm")  # has few methods
     hbc.convert(model, "tvm", FRAME[["age", "town"]]).save(path, code="x86-64-v3")
     expected = hbc.load(path).arrow(METHODS)(TABLE)
     loaded = hbc.load(path, trust_code=True)
