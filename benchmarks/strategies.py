@@ -22,7 +22,7 @@ from benchmarks import machine, report
 from benchmarks.session import Run
 from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
-from hbc.compiler.costs import FILE, RANGE, WITHOUT_AVX512, Shape, Work, estimate, fastest
+from hbc.compiler.costs import FILE, OF_ONE_TREE, RANGE, WITHOUT_AVX512, Shape, Work, estimate, fastest
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 from hbc.ops.tree import Tree, TreeEnsemble, join
@@ -381,7 +381,8 @@ def cost_model(known: dict[str, Any], results: Sequence[dict[str, Any]]) -> dict
     `results` are those of all processors, and the fit is to all their points that are `current`.
 
     A strategy that was not measured keeps its coefficients, and so does a backend: estimates are made for all strategies of a backend, and
-    fail for one without. (The measurements of PyTorch on Zen 4 are older than its "walk", and a fit to them alone dropped it.)"""
+    fail for one without. (The measurements of PyTorch on Zen 4 are older than its "walk", and a fit to them alone dropped it.) So do the
+    kinds of work of one tree, which no model of the grid has."""
     factors, machines = dict(known["nanoseconds"]), dict(known["machines"])
     measured: dict[str, list[dict[str, Any]]] = {}
     for each in results:
@@ -389,7 +390,12 @@ def cost_model(known: dict[str, Any], results: Sequence[dict[str, Any]]) -> dict
             measured.setdefault(costs_of(backend, found), []).append(found)
     for costs, parts in measured.items():
         points = [point for part in parts for point in from_json(part["measured"])]
-        factors[costs] = factors.get(costs, {}) | fit(costs, points)
+        old = factors.get(costs, {})
+        kept = {
+            strategy: {name: time for name, time in each.items() if name.endswith(OF_ONE_TREE)}
+            for strategy, each in old.items()
+        }
+        factors[costs] = old | {strategy: each | kept.get(strategy, {}) for strategy, each in fit(costs, points).items()}
         machines[costs] = [part["machine"] for part in parts]
     return {"machines": machines, "nanoseconds": factors}
 

@@ -31,6 +31,10 @@ SHOWN = (1, 1_000, 100_000)
 NARROW = 63
 """The most thresholds of a column whose ranks every processor with AVX-512 searches in registers."""
 FILE = Path(__file__).with_name("costs.json")
+OF_ONE_TREE = " of one tree"
+"""How the names of the work of one tree end. Its times were measured on Zen 3 with models like those of
+tests/compiler/tvm/test_lone_trees.py, and brought to the scale of the others by the strategy "select". With AVX-512 they are those of the
+scan of several trees, or more: nothing was measured there."""
 WITHOUT_AVX512 = "tvm without AVX-512"
 """The name in costs.json of the times of tvm's code for processors without AVX-512."""
 

@@ -100,7 +100,7 @@ TREES = (
     Golden("forest of forks", lambda: _forest(None, 2), ("sm_90",), ("wide_links",)),
     Golden("five classes of linked trees", lambda: _classes(5), ("sm_90",), ("links",)),
     Golden("forest of ten vectors in levels", lambda: _forest(5, 10), ("sm_90",), ("levels",)),
-    Golden("one tree", lambda: _lightgbm(31, 1), EVERY, ("auto", "select")),
+    Golden("one tree", lambda: _lightgbm(31, 1), EVERY, ("auto", "select", "scan")),
     Golden("trees for one row", lambda: _lightgbm(31, 40), ("haswell",), ("auto", "gemm"), batch_size=1),
     Golden(
         "trees by the paper's strategies",

@@ -9,19 +9,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from hbc.compiler.costs import Shape, Work, beyond
+from hbc.compiler.costs import OF_ONE_TREE, Shape, Work, beyond
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
 from hbc.compiler.tvm.trees.column_tiles import CHUNK
 from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
+from hbc.compiler.tvm.trees.lone_scan import ROWS_ALONE
 from hbc.compiler.tvm.trees.packed_patches import LANES, WORDS, passed
 from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
 from hbc.compiler.tvm.trees.patches import MOST_REGISTERS
-from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan import (
     MOST_NODES_WALKED,
-    ROWS_FOR_ALL,
-    ROWS_FOR_ALL_IN_HALVES,
-    VECTORS_OF_PIECES,
     few_rows_in_lanes,
     most_alone,
     patching,
@@ -38,6 +36,7 @@ from hbc.compiler.tvm.trees.scan_few_rows import (
     pages_pay,
     registers_of,
 )
+from hbc.compiler.tvm.trees.tree_scan import EVERY, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
 from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
@@ -96,6 +95,8 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     Where bytes cannot number leaves, patches take them; where there are too many planes, and without patches, walks. Their work has the
     name of the kernel in front. wide: with AVX-512."""
     small = s.leaves <= WIDTHS[-1]
+    if small and s.trees == 1:
+        return _lone_scan(s, rows, wide)
     longest = -(-s.trees // TREES_IN_VECTOR) * (s.leaves - 1)
     least = ROWS_IN_VECTOR if wide else HALF
     if wide:
@@ -113,20 +114,13 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     else:
         going = patching(s.splits, s.trees) if in_patches else walking(s.steps)
         few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes, least)
-    every = ROWS_IN_VECTOR * VECTORS_OF_PIECES
-    for_all = ROWS_FOR_ALL if wide else ROWS_FOR_ALL_IN_HALVES
-    together = 0 if s.numbers else (rows + every - for_all) // every * VECTORS_OF_PIECES
-    least_of_whole = few if wide else least + few // 2
-    whole = 0 if s.numbers else max(together, (rows + ROWS_IN_VECTOR - least_of_whole) // ROWS_IN_VECTOR)
-    half = 0 if wide or s.numbers else max((rows - whole * ROWS_IN_VECTOR + least - few) // least, 0)
-    rest = max(rows - whole * ROWS_IN_VECTOR - half * least, 0)
-    chunks = whole + COST_OF_HALF * half
+    together, chunks, rest = (0, 0, rows) if s.numbers else _chunks(rows, few, wide)
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
     gathered = 0 if wide or leaves <= WIDTHS_IN_PARTS[1] else chunks * values
     narrow = s.narrow if chunks else 0
     ranked = rows if in_lanes else rows - rest
-    one_by_one = 0 if wide else ranked % CHUNK  # the numbers of these rows are searched one after the other
+    one_by_one = 0 if wide else _searched_alone(ranked, ROWS_OF_PLANES + 1 if in_lanes else LEAST_TOGETHER)
     work: dict[str, float] = {
         "call": 1,
         f"row and column of {8 * s.bytes} bits": (ranked - one_by_one) * (s.columns - narrow),
@@ -156,6 +150,38 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
         }
     kernel, counts = ("patches", patches(s, 1)) if in_patches else ("walk", walk(s, 1))
     return work | {f"{kernel}: {name}": rest * count for name, count in counts.items() if name != "call"}
+
+
+def _chunks(rows: int, few: int, wide: bool) -> tuple[int, float, int]:
+    """(chunks that are scanned four at once, all chunks of 64 rows, the rows that are left), where fewer than `few` rows are left."""
+    least, for_all = (ROWS_IN_VECTOR, ROWS_FOR_ALL) if wide else (HALF, ROWS_FOR_ALL_IN_HALVES)
+    together = (rows + EVERY - for_all) // EVERY * VECTORS_OF_PIECES
+    least_of_whole = few if wide else least + few // 2
+    whole = max(together, (rows + ROWS_IN_VECTOR - least_of_whole) // ROWS_IN_VECTOR)
+    half = 0 if wide else max((rows - whole * ROWS_IN_VECTOR + least - few) // least, 0)
+    return together, whole + COST_OF_HALF * half, max(rows - whole * ROWS_IN_VECTOR - half * least, 0)
+
+
+def _searched_alone(rows: int, least: int) -> int:
+    """The rows whose numbers are searched one after the other (AVX2)."""
+    return rows % CHUNK if rows % CHUNK < least else 0
+
+
+def _lone_scan(s: Shape, rows: int, wide: bool) -> Mapping[str, float]:
+    """The work of lone_scan.py. Its kinds have coefficients of their own, since nothing is added."""
+    together, chunks, rest = _chunks(rows, ROWS_ALONE, wide)
+    ranked, bits = rows - rest, 8 * s.bytes
+    one_by_one = 0 if wide else _searched_alone(ranked, LEAST_TOGETHER)
+    own = {
+        "row and output": rows * s.outputs,
+        f"row and column of {bits} bits": (ranked - one_by_one) * s.columns,
+        "256 rows and split": together * s.splits,
+        "64 rows and split": (chunks - together) * s.splits,
+        "64 rows": chunks,
+        "single row and step": rest * s.depth,
+    }
+    searched = {f"single row and column of {bits} bits": one_by_one * s.columns}
+    return {"call": 1} | searched | {name + OF_ONE_TREE: count for name, count in own.items()}
 
 
 def select(s: Shape, rows: int) -> Mapping[str, float]:

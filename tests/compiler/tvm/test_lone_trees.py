@@ -1,4 +1,5 @@
-"""One tree, or a few, with fewer steps than columns: walks compare the numbers of a row as they stand."""
+"""One tree: walks that compare the numbers of a row as they stand, where it has fewer steps than columns (lone.py); and scans whose leaves
+are looked up (lone_scan.py)."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ pytest.importorskip("tvm")
 from random_trees import random_tree, rows_at_thresholds
 
 from hbc.builder import Builder
-from hbc.compiler.base import CompileOptions
+from hbc.compiler.base import CompileOptions, load_compiler
+from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.lone import walks_alone
+from hbc.compiler.tvm.trees.lone_scan import lone
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 from hbc.ops import tensor as t
@@ -90,3 +93,78 @@ def test_outputs_that_are_copied_from_several_tables(strategy: str) -> None:
 def test_trees_of_many_steps_make_keys() -> None:
     rng = np.random.default_rng(0)
     assert not walks_alone(join([random_tree(rng, 60, 5, "f4", rng.normal(size=(9, 1)), False)], np.zeros(1)))
+
+
+@pytest.mark.parametrize(
+    "target", [None, *({"kind": "llvm", "mcpu": cpu} for cpu in ("x86-64", "znver4", "x86-64-v4"))], ids=str
+)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("leaves", "features"), [(1, 1), (2, 3), (9, 4), (20, 40), (113, 5), (120, 16), (256, 2), (250, 9)])
+def test_one_tree_is_scanned(leaves: int, features: int, dtype: str, target: dict[str, object] | None) -> None:
+    """Rows of four to 15 columns are turned in squares of their own size, and those beside squares one after the other. Sums have
+    every bit, and nothing behind the last row is written."""
+    if target is not None and (reason := machine("cpu", target).missing) is not None:
+        pytest.skip(reason)
+    rng = np.random.default_rng(leaves)
+    tree = random_tree(rng, leaves, features, dtype, rng.normal(size=(300, 2)), True, digits=4)
+    tree.threshold[::9], tree.threshold[::11] = np.inf, -np.inf
+    op = replace(join([tree], np.array([0.1, -2.0])), strategy="scan")
+    assert lone(op)
+    x = Input("X", "f32" if dtype == "f4" else "f64", (N, features))()
+    graph = Graph((x,), {"predict": (op(x),), "apply": (replace(op, output="leaf")(x),)})
+    executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target))
+    rows = rows_at_thresholds(rng, op, 600, features).astype(dtype)
+    for count in (
+        600,
+        513,
+        512,
+        511,
+        300,
+        256,
+        255,
+        224,
+        223,
+        131,
+        100,
+        72,
+        71,
+        67,
+        64,
+        63,
+        40,
+        36,
+        33,
+        32,
+        31,
+        17,
+        8,
+        7,
+        4,
+        3,
+        2,
+        1,
+    ):
+        for method, (expected,) in graph.evaluate(rows[:count]).items():
+            np.testing.assert_array_equal(executable.run(method, [rows[:count]])[0], expected, err_msg=f"{method} {count}")
+
+
+def test_one_tree_of_many_outputs_is_scanned() -> None:
+    """Their columns lie side by side where a block has few rows. One of them alone has a tree."""
+    rng = np.random.default_rng(3)
+    tree = random_tree(rng, 60, 4, "f4", rng.normal(size=(80, 1)), True)
+    op = replace(join([tree], rng.normal(size=70), np.array([69])), strategy="scan")
+    x = Input("X", "f32", (N, 4))()
+    graph = Graph((x,), {"predict": (op(x),)})
+    executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1))
+    rows = rows_at_thresholds(rng, op, 300, 4)
+    for count in (300, 64, 20, 8, 2, 1):
+        np.testing.assert_array_equal(executable.run("predict", [rows[:count]])[0], op.evaluate(rows[:count]))
+
+
+@pytest.mark.parametrize(("leaves", "rows", "chosen"), [(8, None, "select"), (110, None, "scan"), (110, 100_000, "scan")])
+def test_the_faster_way_is_chosen_for_one_tree(leaves: int, rows: int | None, chosen: str) -> None:
+    """Few splits are nested choices; a hundred over four columns are scanned (AVX2)."""
+    rng = np.random.default_rng(0)
+    op = join([random_tree(rng, leaves, 4, "f4", rng.normal(size=(200, 1)), False)], np.zeros(1))
+    options = CompileOptions(target={"kind": "llvm", "mcpu": "haswell"}, batch_size=rows)
+    assert load_compiler("tvm").choose_strategy(op, options)[0] == chosen

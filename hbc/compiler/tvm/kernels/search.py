@@ -57,7 +57,7 @@ def _by_registers(f: Chunk, node: Node, edges: Array) -> None:
     below = 0 if levels <= most else max(levels - most, NODE.bit_length() - 1)
     top = levels - below
     sorted_edges = padded(edges, 1 << levels)
-    tree = f.own(search_tree(sorted_edges, top), dtype)
+    tree = f.own(search_tree(sorted_edges, top, lanes), dtype)
     stride = tree.shape[1]
     sorted_edges = f.own(sorted_edges, dtype) if below else sorted_edges
     with f.grid([width]) as (column,):
@@ -67,7 +67,7 @@ def _by_registers(f: Chunk, node: Node, edges: Array) -> None:
         for first in range(0, f.lanes, lanes):
             value = T.Bind(vector(values, first, lanes))
             read = lambda at: f.constants(tree, dtype, column * stride + at, lanes)  # noqa: E731
-            place = edges_below(value, top, read, dtype, nodes)
+            place = edges_below(value, top, read, dtype, nodes, lanes)
             store(places, tirx.Cast(f"int32x{lanes}", place), first, lanes)
         if below:
             with f.each_row() as row:
@@ -147,6 +147,6 @@ def take_by_column(f: Chunk, node: Node) -> None:
             T.buffer_store(places, tirx.Cast(f"int{8 * table.itemsize}", place), [lane])
         for first in range(0, f.lanes, lanes):
             registers = [f.constants(padded, dtype, column * size + at, lanes) for at in range(0, size, lanes)]
-            store(found, look_up(registers, vector(places, first, lanes), dtype), first, lanes)
+            store(found, look_up(registers, vector(places, first, lanes), dtype, lanes), first, lanes)
         with f.lane() as lane:
             f.store(node, column, f.row(lane), found[lane])

@@ -238,7 +238,7 @@ def _of_two(values: Sequence[float], index: Expr) -> Expr:
     """values[index mod 16] for a register of indices; 16 float64 values."""
     constants = [tirx.const(value, "float64") for value in values]
     halves = [tirx.Shuffle(half, [tirx.const(i, "int32") for i in range(8)]) for half in (constants[:8], constants[8:])]
-    return look_up(halves, tirx.reinterpret("int64x8", index), "f64")
+    return look_up(halves, tirx.reinterpret("int64x8", index), "f64", 8)
 
 
 def _doubled(x: Expr, first: int) -> Expr:

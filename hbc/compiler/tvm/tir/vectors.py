@@ -112,22 +112,24 @@ REGISTER_TABLES = {"f32": ("sf", "ps"), "f64": ("df", "pd"), "i32": ("si", "d"),
 """The dtypes whose tables AVX-512 looks up in registers → the suffixes of its instructions for a table of one register and of two."""
 
 
-def look_up(table: list[Expr], index: Expr, dtype: str) -> Expr:
-    """table[index] for a register of indices, which are integers as wide as the elements. The table is in 2^k registers (AVX-512).
+def look_up(table: list[Expr], index: Expr, dtype: str, lanes: int) -> Expr:
+    """table[index] for a register of indices, which are integers as wide as the elements. The table is in 2^k registers of so many lanes:
+    of AVX-512, or for f32 of AVX2.
 
     Of an index beyond the table only the lower bits count.
     """
     one, two = REGISTER_TABLES[dtype]
-    lanes = 512 // int(dtype[1:])
+    wide = lanes * int(dtype[1:]) == 512
     result = f"{'float' if dtype[0] == 'f' else 'int'}{dtype[1:]}x{lanes}"
     if len(table) == 1:
-        return tirx.call_llvm_pure_intrin(result, f"llvm.x86.avx512.permvar.{one}.512", table[0], index)
-    if len(table) == 2:
+        permute = f"llvm.x86.avx512.permvar.{one}.512" if wide else "llvm.x86.avx2.permps"
+        return tirx.call_llvm_pure_intrin(result, permute, table[0], index)
+    if len(table) == 2 and wide:
         return tirx.call_llvm_pure_intrin(result, f"llvm.x86.avx512.vpermi2var.{two}.512", table[0], index, table[1])
     half = len(table) // 2
     bit, zero = (tirx.Broadcast(tirx.const(value, f"int{dtype[1:]}"), lanes) for value in (half * lanes, 0))
     lower = tirx.EQ(tirx.bitwise_and(index, bit), zero)
-    return tirx.Select(lower, look_up(table[:half], index, dtype), look_up(table[half:], index, dtype))
+    return tirx.Select(lower, look_up(table[:half], index, dtype, lanes), look_up(table[half:], index, dtype, lanes))
 
 
 def prefetch(element: Expr) -> None:

@@ -1,5 +1,5 @@
-"""Tiles of columns that trees compare: 16 of float32, or 8 of float64. The numbers of 64 rows of a tile are turned, so that those of a
-column lie together. A tile takes 4 KB, and stays in the first cache while its columns are ranked."""
+"""Tiles of columns that trees compare: 16 of float32, or 8 of float64; fewer where a row has fewer. The numbers of 64 rows of a tile are
+turned, so that those of a column lie together. A tile takes at most 4 KB, and stays in the first cache while its columns are ranked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block, Row
-from hbc.compiler.tvm.nest.transpose import turned
+from hbc.compiler.tvm.nest.transpose import SMALLEST, turned
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.vectors import as_vector, prefetch, store, vector
 from hbc.ir.graph import Node
@@ -33,14 +33,16 @@ class ColumnTiles:
         self.f, self.x, width = f, x, x.type.columns
         bits = int(x.type.dtype[1:])
         self.size = 512 // bits
-        self.side = self.size if f.dialect.wide else 256 // bits
-        """That of the squares that are transposed: what a register holds."""
         self.features = np.unique(ranked.column_feature[columns]).astype(np.int64)
-        begins = _begins(self.features, width, self.size)
-        self.whole = x in f.arguments and width >= self.size and 0 < self.size * len(begins) <= 2 * len(self.features)
+        self.squares = x in f.arguments and width >= SMALLEST
         """The caller's rows are transposed in squares, with columns that nobody compares too; otherwise number by number."""
-        if self.whole:
-            self.begins = begins
+        if self.squares:
+            size = min(self.size, 1 << (width.bit_length() - 1))
+            self.side = min(size, f.schedule.register_bits(f.dialect) // bits)
+            begins = _begins(self.features, width, size)
+            self.squares = 0 < size * len(begins) <= 2 * len(self.features)
+        if self.squares:
+            self.begins, self.size = begins, size
             self._tile = np.maximum(np.searchsorted(begins, ranked.column_feature, side="right") - 1, 0)
             self._place = ranked.column_feature - begins[self._tile]
         else:
@@ -58,23 +60,34 @@ class ColumnTiles:
         return T.alloc_buffer((self.size * CHUNK,), DTYPES[self.x.type.dtype])
 
     def turn(self, numbers: Any, tile: Expr, first: Expr, rows: Expr) -> None:
-        """Emit the numbers of a tile for `rows` rows of the block, from `first` on. Whole squares of rows must be there."""
+        """Emit the numbers of a tile for `rows` rows of the block, from `first` on."""
         f = self.f
         start = T.Bind(f.constant(f.own(self.begins, "i64"), "i64", tile))
-        if self.whole:
+        if self.squares:
             self._prefetch(start, first, rows)
+            squares = T.Bind(rows // self.side)
             for begin in range(0, self.size, self.side):
-                self._transpose(numbers, start, begin, first, rows // self.side)
+                self._transpose(numbers, start, begin, first, squares)
+            with T.serial(squares * self.side, rows) as row, f.repeat(self.size) as place:
+                self._copy(numbers, start + place, first, row, place)
             return
         features = f.own(self.features, "i64")
         count = T.Bind(tirx.Min(f.size(len(self.features)) - start, tirx.const(self.size, "int64")))
-        with f.repeat(rows) as row, f.repeat(count) as place:
+        with f.repeat(count) as place:
             feature = T.Bind(f.constant(features, "i64", start + place))
-            T.buffer_store(numbers, f.read(self.x, [feature], Row(first + row)), [place * CHUNK + row])
+            with f.repeat(rows) as row:
+                self._copy(numbers, feature, first, row, place)
+
+    def _copy(self, numbers: Any, feature: Expr, first: Expr, row: Expr, place: Expr) -> None:
+        """Copy one number, that of a row behind `first`."""
+        T.buffer_store(numbers, self.f.read(self.x, [feature], Row(first + row)), [place * CHUNK + row])
 
     def _prefetch(self, start: Expr, first: Expr, rows: Expr) -> None:
-        """Bring the tile's columns of the next chunk near. Only in blocks that are full: behind others come no rows."""
+        """Bring the tile's columns of the next chunk near. Only in blocks that are full: behind others come no rows. Rows of a cache line
+        or less come by themselves."""
         f, width = self.f, self.x.type.columns
+        if self.size < 512 // int(self.x.type.dtype[1:]):
+            return
         flat = as_vector(f.arguments[self.x])
         full = tirx.EQ(f.rows, tirx.const(f.block, "int64"))
         with T.serial(tirx.const(0, "int64"), tirx.Select(full, rows, tirx.const(0, "int64"))) as row:
@@ -82,8 +95,8 @@ class ColumnTiles:
 
     def _transpose(self, numbers: Any, start: Expr, begin: int, first: Expr, squares: Expr) -> None:
         """numbers[place · CHUNK + row] = x[first + row, start + place] for the places of one register, from `begin` on."""
-        width, side, f = self.x.type.columns, self.side, self.f
-        flat = as_vector(f.arguments[self.x])
+        argument, side, f = self.f.arguments[self.x], self.side, self.f
+        flat, width = as_vector(argument), argument.shape[1]
         with T.serial(tirx.const(0, "int64"), squares) as part:
             outside = (f.base + first + part * side) * width + start + begin
             with ExitStack() as stack:

@@ -84,7 +84,6 @@ class PackedTrees:
 
 def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, dialect: Dialect) -> PackedTrees:
     """Pack an ensemble for a processor. Vectorized over all splits and leaves."""
-    how = cut(dialect)
     steps = lockstep(ranked, op.target, TREES_IN_GROUP)
     most = int(ranked.leaf_counts.max(initial=1))
     widths = widths_of(np.diff(steps.group_starts) + 1, dialect, fixed.digits)
@@ -100,11 +99,8 @@ def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, dialect
     new = np.flatnonzero(np.diff(steps.outputs, prepend=-1) | np.diff(widths, prepend=-1))
     spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
     span_starts = np.concatenate([*spans, [steps.groups]]).astype(np.int64)
-    rank = ranked.split_rank - (0 if how.masks else 128)
-    found = pieces(ranked, how.sizes, how.more)
-    splits = tuple(_pack_pieces(ranked, steps, plane, rank, each, how.masks) for each in found)
     return PackedTrees(
-        splits=splits,
+        splits=pack_splits(ranked, steps, plane, dialect),
         span_starts=span_starts,
         outputs=steps.outputs[span_starts[:-1]],
         first=first_rows(ranked, steps.place, steps.groups * TREES_IN_GROUP),
@@ -112,6 +108,13 @@ def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, dialect
         sets=sets,
         set_starts=set_starts,
     )
+
+
+def pack_splits(ranked: RankedTrees, steps: Lockstep, plane: Array, dialect: Dialect) -> tuple[PackedPieces, ...]:
+    """All splits in pieces, tree by tree. plane i64[J]: that of each split."""
+    how = cut(dialect)
+    rank = ranked.split_rank - (0 if how.masks else 128)
+    return tuple(_pack_pieces(ranked, steps, plane, rank, each, how.masks) for each in pieces(ranked, how.sizes, how.more))
 
 
 def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array, found: Pieces, masks: bool) -> PackedPieces:

@@ -183,7 +183,7 @@ class Patches:
     def _visit(self, patch: tuple[Expr, ...], keys: list[Expr]) -> tuple[Expr, Expr, Expr]:
         """(1 if it goes on to another patch, that patch, else its leaf) of a row of these keys."""
         thresholds, columns, ends, first_patch, first_leaf, inner = patch
-        key = tirx.reinterpret("uint32x16", look_up(keys, columns, "i32"))
+        key = tirx.reinterpret("uint32x16", look_up(keys, columns, "i32", LANES))
         right = tirx.Broadcast(_bits(tirx.LT(thresholds, key)), EXITS)
         free = _bits(tirx.EQ(tirx.bitwise_and(right, ends), tirx.Broadcast(tirx.const(0, "int32"), EXITS)))
         exit_ = T.Bind(tirx.call_llvm_pure_intrin("int32", "llvm.cttz.i32", free, tirx.const(True, "bool")))

@@ -31,6 +31,10 @@ from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
 
 ROWS_IN_VECTOR = 64  # rows in a vector of bytes
 LINE = 16  # thresholds in a line of `Search`
+ROWS_OF_PLANES = 15
+"""The most rows of a block whose planes lie row by row: so few that no search of many rows takes them (`TurnedRanks`)."""
+LEAST_TOGETHER = 8
+"""The fewest rows behind whole chunks that are ranked together, where planes never lie row by row."""
 
 
 def held(f: Block, byte: Expr, lanes: int = 1) -> Expr:
@@ -78,6 +82,7 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr, p
     The bytes are as `held` says. more: planes left free for category sets. places: where they lie; None: plane after plane.
     """
     planes, width = ranked.planes, tirx.const(ROWS_IN_VECTOR, "int64")
+    least = LEAST_TOGETHER if places is None else ROWS_OF_PLANES + 1
     if places is None:
         places = Layout(tirx.const(False, "bool"), tirx.const(f.block, "int64"), tirx.const(1, "int64"))
     result = T.alloc_buffer((few_sizes(planes + more) * f.block,), "uint8")
@@ -88,10 +93,10 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr, p
     size = T.Bind(tirx.Select(places.together, places.row_stride, width))
     lowest, highest = (tirx.Broadcast(held(f, tirx.const(value, "uint8")), ROWS_IN_VECTOR) for value in (0, MOST_IN_PLANE))
     if ranked.most_thresholds <= MOST_IN_PLANE:
-        _rank(f, x, ranked, result, rows, places)
+        _rank(f, x, ranked, result, rows, places, least)
     else:
         ranks = T.alloc_buffer((few_sizes(len(ranked.column_feature)) * f.block,), "uint16")
-        _rank(f, x, ranked, ranks, rows, places)
+        _rank(f, x, ranked, ranks, rows, places, least)
         columns, firsts = f.own(ranked.plane_column, "i64"), f.own(ranked.plane_first, "i64")
         with f.repeat(f.size(len(ranked.plane_column))) as plane:
             start = T.Bind(f.constant(columns, "i64", plane) * places.stride)
@@ -116,10 +121,11 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr, p
     return result
 
 
-def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, places: Layout) -> None:
-    """Emit the ranks of all columns of the first `rows` rows: of many rows together where the processor has a search for that."""
+def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, places: Layout, least: int) -> None:
+    """Emit the ranks of all columns of the first `rows` rows: of many rows together where the processor has a search for that. least: see
+    `TurnedRanks.fill`."""
     search, turned, counted = Search(f, x, ranked), TurnedRanks(f, x, ranked), CountedRanks(f, x, ranked)
-    done = turned.fill(result, rows)
+    done = turned.fill(result, rows, least)
     search.fill(result, tirx.const(0, "int64"), done, places, turned.others)
     counted.fill(result, done, rows, places)
     search.fill(result, done, rows, places, counted.others if counted.blocks else None)

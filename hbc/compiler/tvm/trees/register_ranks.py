@@ -1,10 +1,11 @@
-"""Ranks of columns by a binary search in registers (AVX-512).
+"""Ranks of columns by a binary search in registers (AVX-512; of float32 also AVX2).
 
 A column of more thresholds than registers hold has every 16th of them there (32nd, 64th). Their search says in which line of thresholds to
 count, one row after the other.
 
 A column's thresholds are read once for two registers of rows. On Zen 5, 500 trees of 88 leaves over 2,000 columns take 1.25 µs a row in
-calls of 10,000; with one search a value 4.5. 500 trees of 31 leaves over 28 columns: 0.105 instead of 0.123.
+calls of 10,000; with one search a value 4.5. 500 trees of 31 leaves over 28 columns: 0.105 instead of 0.123. With AVX2, whose registers
+hold 8 nodes, 64 rows of 23 thresholds take some 200 instructions; pivots and lines of eight thresholds (line_ranks.py) take 460.
 """
 
 from __future__ import annotations
@@ -18,20 +19,24 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.register_search import edges_below, padded, search_tree
-from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
+from hbc.compiler.tvm.tir.vectors import broadcast, many, shuffled, store, vector
 from hbc.compiler.tvm.trees.column_tiles import CHUNK, ColumnTiles
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import RankedTrees
 
 LEVELS = (6, 8)
+LEVELS_IN_HALVES = (5, 6)
+"""The same with AVX2. A seventh level would take as many instructions as the six before it."""
 LINES = (16, 32, 64)
 """The sizes of a line. The code has the smallest that all columns fit."""
-TOGETHER = 2
-"""Registers of rows that share the reading of a column's thresholds."""
+TOGETHER, TOGETHER_IN_HALVES = 2, 4
+"""Registers of rows that share the reading of a column's thresholds; with AVX2, whose bytes are stored together."""
 
 
 def levels(f: Block, dtype: str) -> tuple[int, ...]:
     """The levels of the search trees that have code here, ascending. A tree of k levels has 2^k - 1 thresholds."""
+    if f.dialect.byte_lookup and not f.dialect.wide and dtype == "f32":
+        return LEVELS_IN_HALVES
     if not f.dialect.wide or dtype not in ("f32", "f64"):
         return ()
     # f64: a tree of 8 levels would need all registers. Zen 4 (`byte_masks`): line_ranks.py has a search that suits it.
@@ -60,10 +65,11 @@ class RegisterSearch:
         columns, places, starts = tiles.ordered(columns)
         thresholds = [ranked.thresholds[column] for column in columns]
         sorted_edges = np.concatenate([padded(edges[None], self.line << self.top) for edges in thresholds])
-        self.dtype, self.lanes = f"f{8 * sorted_edges.itemsize}", tiles.size
-        self.rows = TOGETHER * self.lanes
+        bits = 8 * sorted_edges.itemsize
+        self.dtype, self.lanes = f"f{bits}", f.schedule.register_bits(f.dialect) // bits
+        self.rows = (TOGETHER if f.dialect.wide else TOGETHER_IN_HALVES) * self.lanes
         self.columns, self.places, self.starts = (f.own(array, "i64") for array in (columns, places, starts))
-        self.trees = f.own(search_tree(sorted_edges, self.top), self.dtype)
+        self.trees = f.own(search_tree(sorted_edges, self.top, self.lanes), self.dtype)
         # All thresholds, if the trees have not. Behind the last line come zeros: a line may begin at the rank of NaN.
         behind = np.zeros(self.line, sorted_edges.dtype)
         self.lines = f.own(np.append(sorted_edges, behind), self.dtype) if self.line > 1 else None
@@ -71,10 +77,10 @@ class RegisterSearch:
         self.missing = f.own(missing, "i32") if missing.any() else None
 
     def emit(self, result: Any, numbers: Any, first: Expr, rows: Expr, tile: Expr) -> None:
-        """Emit the ranks of the tile's columns, u8 as planes hold them or u16, for `rows` rows from `first` on: whole `self.rows`."""
+        """Emit the ranks of the tile's columns, u8 as planes hold them or u16, for `rows` rows from `first` on, and a few behind them."""
         f, dtype, lanes = self.f, self.dtype, self.lanes
         begin, end = (T.Bind(f.constant(self.starts, "i64", tile + i)) for i in range(2))
-        with T.serial(begin, end) as place, T.serial(tirx.const(0, "int64"), rows // self.rows) as group:
+        with T.serial(begin, end) as place, T.serial(tirx.const(0, "int64"), (rows + (self.rows - 1)) // self.rows) as group:
             column = T.Bind(f.constant(self.columns, "i64", place))
             at = T.Bind(f.constant(self.places, "i64", place) * CHUNK + group * self.rows)
             ranks = T.Bind(column * f.block + first + group * self.rows)
@@ -85,9 +91,10 @@ class RegisterSearch:
 
             # Where the line of a row begins, or the rank of NaN.
             begins: Any = f.scratch(self.rows, "i32") if self.lines is not None else None
-            for part in range(TOGETHER):
+            joined = []
+            for part in range(self.rows // lanes):
                 value = T.Bind(vector(numbers, at + part * lanes, lanes))
-                rank = edges_below(value, self.top, read, dtype, f.scratch(lanes, f"i{512 // lanes}"))
+                rank = edges_below(value, self.top, read, dtype, f.scratch(lanes, f"i{dtype[1:]}"), lanes)
                 rank = tirx.Cast(many("int32", lanes), rank)
                 if self.lines is not None:
                     rank = tirx.Mul(rank, broadcast(tirx.const(self.line, "int32"), lanes))
@@ -99,7 +106,14 @@ class RegisterSearch:
                     continue
                 if result.dtype == "uint8" and f.dialect.byte_masks:
                     rank = tirx.Sub(rank, broadcast(tirx.const(128, "int32"), lanes))
-                store(result, tirx.Cast(many(result.dtype, lanes), rank), ranks + part * lanes, lanes)
+                if f.dialect.wide:
+                    store(result, tirx.Cast(many(result.dtype, lanes), rank), ranks + part * lanes, lanes)
+                else:
+                    joined.append(T.Bind(rank))
+            if joined:
+                store(
+                    result, tirx.Cast(many(result.dtype, self.rows), shuffled(joined, list(range(self.rows)))), ranks, self.rows
+                )
             if self.lines is not None:
                 with f.repeat(tirx.const(self.rows, "int64")) as row:
                     at_line = T.Bind(tirx.Cast("int64", begins[row]))

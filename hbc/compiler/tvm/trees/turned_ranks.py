@@ -34,7 +34,7 @@ from hbc.ops.tree_ranks import RankedTrees
 class TurnedRanks:
     """Emits the ranks of the columns that one of the searches suits.
 
-    others i64: the columns that it leaves out. rows: it ranks so many rows at a time.
+    others i64: the columns that it leaves out. rows: of a group.
     """
 
     def __init__(self, f: Block, x: Node, ranked: RankedTrees) -> None:
@@ -49,13 +49,17 @@ class TurnedRanks:
         lines = [LineSearch(f, ranked, kind, self.tiles) for kind in in_lines]
         self.searches: list[RegisterSearch | LineSearch] = [*trees, *lines]
 
-    def fill(self, result: Any, rows: Expr) -> Expr:
-        """Rank the first rows of the block, as many as make whole groups. result: the ranks, u8 or u16, column after column. Returns the
-        number of ranked rows."""
+    def fill(self, result: Any, rows: Expr, least: int) -> Expr:
+        """Rank the first rows of the block, as many as make whole groups; without AVX-512 all rows if at least `least` are left behind
+        whole chunks. result: the ranks, u8 or u16, column after column. Returns the number of ranked rows."""
         if not self.searches:
             return tirx.const(0, "int64")
         f, numbers = self.f, self.tiles.memory()
-        ranked = T.Bind(rows // self.rows * self.rows)
+        if f.dialect.wide:
+            ranked = T.Bind(rows // self.rows * self.rows)
+        else:
+            rest = T.Bind(rows % CHUNK)
+            ranked = T.Bind(tirx.Select(tirx.LT(rest, tirx.const(least, "int64")), rows - rest, rows))
         chunks = T.Bind((ranked + (CHUNK - 1)) // CHUNK)
         with T.serial(tirx.const(0, "int64"), chunks) as chunk, f.repeat(f.size(self.tiles.count)) as tile:
             first = T.Bind(chunk * CHUNK)

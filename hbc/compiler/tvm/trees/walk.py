@@ -293,10 +293,11 @@ class Sums:
 
 
 class RowWalk:
-    """Emits walks of one row at a time, with `Walk.walks` trees in flight."""
+    """Emits walks of one row at a time, with `walks` trees in flight."""
 
-    def __init__(self, sums: Sums) -> None:
-        self.sums, self.walks = sums, sums.walk.walks
+    def __init__(self, sums: Sums, walks: int | None = None) -> None:
+        """walks: None: `Walk.walks`."""
+        self.sums, self.walks = sums, walks or sums.walk.walks
         self.rounds = sums.f.size(-(-sums.op.n_trees // self.walks))
 
     def run(self, row: Expr) -> None:

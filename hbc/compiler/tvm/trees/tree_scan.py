@@ -1,0 +1,243 @@
+"""Scans one tree for many rows: its splits in pieces (ranks.py), in bytes or in masks. scan.py has the idea."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.function import Block
+from hbc.compiler.tvm.tir.dialect import Dialect, Expr
+from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, shuffled, store, vector
+from hbc.compiler.tvm.trees.leaves import HALF
+from hbc.compiler.tvm.trees.packed_trees import PackedPieces
+from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
+from hbc.ir.types import Array, dtype_name
+
+WORDS = HALF // 4  # words in a register of AVX2
+VECTORS_OF_PIECES = (
+    4  # vectors of rows for one tree in pieces: they share the loads of its splits, and fill the 16 registers of AVX2
+)
+EVERY = ROWS_IN_VECTOR * VECTORS_OF_PIECES
+"""The most rows that are scanned together."""
+ROWS_FOR_ALL = 176
+"""From so many rows on, what is left of a block is scanned as 256 rows: that takes 2.1 to 2.7 times as long as a chunk of 64 rows."""
+ROWS_FOR_ALL_IN_HALVES = 224  # the same with AVX2, whose registers hold 32 rows: it takes 3.6 times as long
+
+
+def rows_of_chunk(dialect: Dialect) -> int:
+    """The least rows that are scanned together: those of a register of bytes where leaves are looked up by such registers."""
+    return HALF if dialect.byte_masks and not dialect.byte_permute else ROWS_IN_VECTOR
+
+
+def rounds_of_every(f: Block) -> Expr:
+    """How often EVERY rows of a block are scanned together. The last ones may have places without a row."""
+    for_all = ROWS_FOR_ALL if f.dialect.wide else ROWS_FOR_ALL_IN_HALVES
+    return (f.rows + (EVERY - for_all if f.block % EVERY == 0 else 0)) // EVERY
+
+
+class Chunks:
+    """The rows of a block behind those that are scanned together: chunks of 64, and with AVX2 one of 32.
+
+    scanned: the rows of the block up to the end of the chunks. The others, fewer than `few_rows`, take another way.
+    """
+
+    def __init__(self, f: Block, several: Expr, few_rows: Expr) -> None:
+        """several: of `rounds_of_every`."""
+        self.least = rows_of_chunk(f.dialect)
+        least_of_whole = few_rows if self.least == ROWS_IN_VECTOR else self.least + few_rows // 2
+        self.first = several * VECTORS_OF_PIECES
+        self.whole = T.Bind(tirx.Max(self.first, (f.rows + (ROWS_IN_VECTOR - least_of_whole)) // ROWS_IN_VECTOR))
+        end = self.whole * ROWS_IN_VECTOR
+        self.half = tirx.const(0, "int64")
+        if self.least < ROWS_IN_VECTOR:
+            self.half = T.Bind(tirx.Max((f.rows - end + (self.least - few_rows)) // self.least, self.half))
+        self.scanned = T.Bind(tirx.Min(f.rows, end + self.half * self.least))
+
+    def emit(self, scan: Callable[[Expr, int], None]) -> None:
+        """Emit the scan of all chunks. scan: emits that of some rows of the block, from the first one on."""
+        with T.serial(self.first, self.whole) as chunk:
+            scan(T.Bind(chunk * ROWS_IN_VECTOR), ROWS_IN_VECTOR)
+        if self.least < ROWS_IN_VECTOR:
+            with T.serial(tirx.const(0, "int64"), self.half):
+                scan(T.Bind(self.whole * ROWS_IN_VECTOR), self.least)
+
+
+def scan_of(f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int) -> PiecesScan:
+    """The scan that suits the processor. splits: trees in pieces. ranks: of `rank_planes`. most: the most rows that go at once."""
+    return (BytesScan if f.dialect.byte_masks else MasksScan)(f, splits, ranks, most)
+
+
+class PiecesScan:
+    """Emits the scan of one tree in pieces, for some rows at once: a multiple of those in a register."""
+
+    lanes: int  # rows in a register
+
+    def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int) -> None:
+        self.f, self.ranks = f, ranks
+        self.pieces = [
+            replace(kind, starts=f.own(kind.starts, "i64"), records=f.own(kind.records, dtype_name(kind.records.dtype)))
+            for kind in splits
+        ]
+        # One buffer for each register. With a longer buffer, LLVM joins pairs of registers and takes them apart at every split.
+        self.candidates = [T.alloc_buffer((self.lanes // 4,), "int32") for _ in range(most // self.lanes)]
+
+    def run(self, tree: Expr, reached: Any, place: Expr, first: Expr, rows: int) -> None:
+        """Store the leaves that the rows first … first + rows of the block reach at reached[place …], a byte each. tree: its place among
+        the packed ones."""
+        f, candidates = self.f, self.candidates[: rows // self.lanes]
+        zero = tirx.Broadcast(tirx.const(0, "int32"), self.lanes // 4)
+        # `origin` is 0. TVM takes vector accesses at a constant place apart; at a loop variable it keeps them whole.
+        with f.repeat(1) as origin:
+            for candidate in candidates:
+                store(candidate, zero, origin, self.lanes // 4)
+            for pieces_ in self.pieces:
+                with self._steps(pieces_.starts, tree) as piece:
+                    self._piece(candidates, pieces_, piece, first, origin)
+            for slot, candidate in enumerate(candidates):
+                leaf = _bytes(vector(candidate, origin, self.lanes // 4), self.lanes)
+                store(reached, leaf, place + slot * self.lanes, self.lanes)
+
+    def _steps(self, starts: Array, at: Expr) -> AbstractContextManager[Expr]:
+        """The loop over the steps of a tree."""
+        start, end = (T.Bind(self.f.constant(starts, "i64", at + i)) for i in range(2))
+        return T.serial(start, end)  # type: ignore[no-any-return]
+
+    def _plane(self, planes: Array, at: Expr, first: Expr) -> Expr:
+        """Where the ranks that a split tests begin, for the rows from `first` on."""
+        return T.Bind(tirx.Cast("int64", self.f.constant(planes, dtype_name(planes.dtype), at)) * self.f.block + first)
+
+    def _everywhere(self, array: Array, at: Expr, lanes: int) -> Expr:
+        """A word, or a byte four times a word, in all lanes."""
+        if array.dtype == np.uint8:
+            return T.Bind(_words(tirx.Broadcast(self.f.constant(array, "u8", at), 4 * lanes)))
+        return T.Bind(tirx.Broadcast(self.f.constant(array, "i32", at), lanes))
+
+    def _piece(self, candidates: list[Any], pieces_: PackedPieces, at: Expr, first: Expr, origin: Expr) -> None:
+        f, size, records = self.f, pieces_.size, pieces_.records
+        record = T.Bind(at * records.shape[1])
+        planes = [self._plane(records, record + i, first) for i in range(size)]
+        ranks = [self._everywhere(records, record + size + i, self.lanes // 4) for i in range(size)]
+        lo = self._everywhere(records, record + 2 * size, self.lanes // 4)
+        if size == 1 or (size == 2 and records.dtype == np.int32):
+            table = self._everywhere(records, record + 2 * size + 1, self.lanes // 4)
+        elif records.dtype == np.uint8:
+            count = 1 << size
+            part = T.Bind(f.constants(records, "u8", record + 2 * size + 1, count))
+            table = T.Bind(_words(shuffled([part] * (self.lanes // count), list(range(self.lanes)))))
+        else:
+            words = 1 << (size - 2)
+            part = T.Bind(f.constants(records, "i32", record + 2 * size + 1, words))
+            places = [tirx.const(i, "int32") for i in range(self.lanes // 4)]
+            table = part if words == len(places) else T.Bind(tirx.Shuffle([part] * (len(places) // words), places))
+        for slot, candidate in enumerate(candidates):
+            values = [vector(self.ranks, plane + slot * self.lanes, self.lanes) for plane in planes]
+            leaf = vector(candidate, origin, self.lanes // 4)
+            store(candidate, self._next(leaf, lo, table, values, ranks), origin, self.lanes // 4)
+
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
+        """The candidate leaves after a piece. values: the rows' bytes of its planes. All other arguments and the result are words."""
+        raise NotImplementedError
+
+
+class MasksScan(PiecesScan):
+    """Pieces with compares into masks, 64 rows in a register: leaf = where(leaf == lo, table[index], leaf)."""
+
+    lanes = ROWS_IN_VECTOR
+
+    def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int) -> None:
+        super().__init__(f, splits, ranks, most)
+        # 0, but LLVM does not know it. Where it knows which bits are 0, it turns `+` into `or`; but only `+` takes one instruction
+        # for the rows of a mask.
+        self.zero = T.Bind(broadcast(tirx.Cast("uint8", f.size(0)), ROWS_IN_VECTOR))
+
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
+        left = [tirx.LT(value, _bytes(rank, ROWS_IN_VECTOR)) for value, rank in zip(values, ranks, strict=True)]
+        index = self.zero
+        # The highest bit is added first, since LLVM knows that nothing is carried beyond it.
+        for bit in (len(left) - 1, *range(len(left) - 1)):
+            index = T.Bind(
+                tirx.Select(left[bit], tirx.Add(index, broadcast(tirx.const(1 << bit, "uint8"), ROWS_IN_VECTOR)), index)
+            )
+        lookup = "llvm.x86.avx512.permvar.qi.512" if self.f.dialect.byte_permute else "llvm.x86.avx512.pshuf.b.512"
+        found = tirx.call_llvm_pure_intrin("uint8x64", lookup, _bytes(table, ROWS_IN_VECTOR), index)
+        here = tirx.EQ(_bytes(leaf, ROWS_IN_VECTOR), _bytes(lo, ROWS_IN_VECTOR))
+        return tirx.reinterpret("int32x16", tirx.Select(here, found, _bytes(leaf, ROWS_IN_VECTOR)))
+
+
+class BytesScan(PiecesScan):
+    """Pieces with compares into bytes, 32 rows in a register: leaf ^= (leaf == lo) & table[index]."""
+
+    lanes = HALF
+
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
+        both = zip(values, ranks, strict=True)
+        stays = [_bits(tirx.LT(as_signed(value, HALF), as_signed(rank, HALF))) for value, rank in both]
+        return self._logic(CHANGE_WHERE, leaf, _equal(leaf, lo), self._looked_up(table, stays))
+
+    def _looked_up(self, table: Expr, stays: list[Expr]) -> Expr:
+        """Each row's byte of a table. Bit i of a row's index says whether the row goes left at split i: bytes stays[i] of all or no bits.
+
+        A piece of one split needs no index: the table has its byte for the right, and rows that go left get 0.
+        """
+        if len(stays) == 1:
+            return self._logic(UNLESS, stays[0], table, table)
+        if self.f.dialect.byte_permute:  # this look-up ignores the higher bits of an index
+            index = stays[0]
+            for bit, next_ in enumerate(stays[1:], 1):
+                index = self._logic(CHOOSE, _each((1 << bit) - 1), index, next_)
+            lookup = "llvm.x86.avx512.permvar.qi.256"
+        else:
+            index = tirx.bitwise_and(stays[0], _each(1))  # this look-up gives 0 where the highest bit of an index is set
+            for bit, next_ in enumerate(stays[1:], 1):
+                index = tirx.bitwise_or(index, tirx.bitwise_and(next_, _each(1 << bit)))
+            lookup = "llvm.x86.avx2.pshuf.b"
+        return _words(tirx.call_llvm_pure_intrin("uint8x32", lookup, _bytes(table, HALF), _bytes(index, HALF)))
+
+    def _logic(self, table: int, a: Expr, b: Expr, c: Expr) -> Expr:
+        """A bitwise function of three operands: UNLESS, CHOOSE or CHANGE_WHERE."""
+        if self.f.dialect.wide:
+            # One instruction. LLVM does not look into it; otherwise it would turn the compares back into masks.
+            number = tirx.const(table, "int32")
+            return tirx.call_llvm_pure_intrin("int32x8", "llvm.x86.avx512.pternlog.d.256", a, b, c, number)
+        if table == UNLESS:
+            return tirx.bitwise_and(tirx.bitwise_not(a), b)
+        if table == CHOOSE:
+            return tirx.bitwise_xor(c, tirx.bitwise_and(a, tirx.bitwise_xor(b, c)))
+        return tirx.bitwise_xor(a, tirx.bitwise_and(b, c))
+
+
+UNLESS, CHOOSE, CHANGE_WHERE = 0b00001100, 0b11001010, 0b01111000
+"""Functions for `BytesScan._logic`: ~a & b; b where a is set, else c; a ^ (b & c). Bit 4a + 2b + c of the number is the result for the
+bits a, b, c."""
+
+
+def _bytes(words: Expr, lanes: int) -> Expr:
+    """Words as vectors of bytes."""
+    return tirx.reinterpret(many("uint8", lanes), words)
+
+
+def _each(byte: int) -> Expr:
+    """A byte in all lanes, as words."""
+    return tirx.Broadcast(tirx.const(byte * 0x01010101, "int32"), WORDS)
+
+
+def _words(bytes_: Expr) -> Expr:
+    """32 bytes as the words that TVM's bitwise functions take."""
+    return tirx.reinterpret(many("int32", WORDS), bytes_)
+
+
+def _bits(test: Expr) -> Expr:
+    """Bytes of all bits where a test is true, of no bits elsewhere; in words."""
+    ones, zero = (tirx.Broadcast(tirx.const(value, "int8"), HALF) for value in (-1, 0))
+    return _words(tirx.Select(test, ones, zero))
+
+
+def _equal(a: Expr, b: Expr) -> Expr:
+    """Bytes of all bits where the bytes are equal, of no bits elsewhere; in words."""
+    return _bits(tirx.EQ(as_signed(a, HALF), as_signed(b, HALF)))
