@@ -38,8 +38,10 @@ PROCESSOR = os.environ.get("HBC_PROCESSOR", "")
 def pytest_configure(config: pytest.Config) -> None:
     """Puts the emulated processor in place before tests are imported, which may ask for the processor."""
     if PROCESSOR:
-        from avx512_on_cpu import emulated
+        from avx512_on_cpu import cannot_run, emulated
 
+        if reason := cannot_run():
+            raise pytest.UsageError(f"HBC_PROCESSOR: {reason}")
         context = emulated(PROCESSOR)
         context.__enter__()
         config.add_cleanup(lambda: context.__exit__(None, None, None))
