@@ -15,14 +15,14 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.model_data import ModelData, Tables, aligned
 from hbc.compiler.tvm.nest.schedule import Schedule
 from hbc.compiler.tvm.plan.operators import emission
-from hbc.compiler.tvm.plan.plan import Never, Plan
+from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, Never, Plan, Repeated
 from hbc.compiler.tvm.plan.sizes import STORAGE
 from hbc.compiler.tvm.plan.tree_kernels import has_many_sums
 from hbc.compiler.tvm.tir.dialect import DTYPES, Dialect, Expr
 from hbc.compiler.tvm.tir.expressions import convert
 from hbc.compiler.tvm.tir.vectors import store, vector
 from hbc.ir.graph import Input, Node, Operator
-from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
+from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, dtype_name
 from hbc.ops import tensor
 
 Made = TypeVar("Made")
@@ -195,6 +195,8 @@ class Block(FunctionBuilder):
             return self.arguments[node][(self.base + row.block, *index)]
         if isinstance(op, Never):
             return tirx.const(False, "bool")
+        if isinstance(op, Repeated):
+            return self._repeated(op, row)
         if isinstance(op, tensor.Reshape):
             source = node.inputs[0]
             return self.read(source, unflatten(flatten(index, node.type.shape[1:]), source.type.shape[1:]), row)
@@ -207,6 +209,16 @@ class Block(FunctionBuilder):
             operands = (self.operand(source, node.type, index, row) for source in node.inputs)
             return element(node, self.dialect, *operands)
         raise NotImplementedError(f"{node!r} needs loops of its own, but the plan gives it no memory")
+
+    def _repeated(self, op: Repeated, row: Row) -> Expr:
+        """One element of a `Repeated`. The table is long enough for a vector that begins anywhere in it."""
+        width, array = op.value.size, self.once(_wrapped, op)
+        if ROWS_IN_STATEMENT % width == 0:
+            first: Expr = 0
+        else:
+            assert isinstance(self, Chunk)
+            first = tirx.truncmod(self.base + self.start, tirx.const(width, "int64"))
+        return self.constant(array, dtype_name(op.value.dtype), first + row.lane)
 
     def _taken(self, node: Node, op: tensor.Take, index: Sequence[Expr], row: Row) -> Expr:
         """One element of a `Take`. Places in equal steps are computed; others are read from a table."""
@@ -331,6 +343,14 @@ class Chunk(Block):
         # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
         with T.serial(tirx.const(0, "int64"), self.flags[why]):
             yield
+
+
+def _wrapped(op: Repeated) -> Array:
+    """The numbers, and behind them those for a vector of rows again, as `constant` reads them."""
+    size, dtype = op.value.size + ROWS_IN_STATEMENT, dtype_name(op.value.dtype)
+    array = aligned(size, STORAGE.get(dtype, dtype))
+    array[:] = np.resize(op.value, size)
+    return array
 
 
 def flatten(index: Sequence[Expr], shape: Sequence[Any]) -> Expr:

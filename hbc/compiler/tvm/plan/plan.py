@@ -16,7 +16,7 @@ from hbc.compiler.tvm.plan.sizes import STORAGE, bytes_of, elements
 from hbc.compiler.tvm.plan.tree_columns import computed_by_trees
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, operator, topological
 from hbc.ir.rewrite import rewrite
-from hbc.ir.types import Array, Dim, TensorType
+from hbc.ir.types import Array, Dim, TensorType, type_of
 from hbc.lazy import cached_property, record
 from hbc.ops import tensor
 from hbc.ops.tree import TreeEnsemble
@@ -60,6 +60,18 @@ class Never(Operator):
 
     def infer(self) -> TensorType:
         return TensorType("bool", self.shape)
+
+
+@operator
+class Repeated(Operator):
+    """y[n] = value[n mod len(value)]: a constant of one number a column, where each element counts as a row (`Plan.row`)."""
+
+    value: Array
+
+    level = "tensor"
+
+    def infer(self) -> TensorType:
+        return TensorType(type_of(self.value).dtype, ("N",))
 
 
 def without_reading(node: Node) -> Node | None:
@@ -203,11 +215,12 @@ def _all_read(nodes: Sequence[Node], reads: dict[Node, set[Node]]) -> set[Node]:
 
 def _row(outputs: Sequence[Node]) -> tuple[Dim, ...] | None:
     """The shape that a row of every value has, if each element follows from the same element of the inputs and from constants of one
-    number. None otherwise. Such a method does not need columns to lie together."""
+    number, or of one for each column (`Repeated`). None otherwise. Such a method does not need columns to lie together."""
     shapes = {node.type.shape for node in topological(outputs) if node.type.batched}
+    width = elements(outputs[0].type)
     for node in topological(outputs):
         if isinstance(node.op, Constant):
-            if elements(node.type) != 1:
+            if elements(node.type) not in (1, width):
                 return None
         elif not (isinstance(node.op, Input) or is_elementwise(node.op)):
             return None
@@ -221,7 +234,8 @@ def flat(outputs: Sequence[Node]) -> tuple[Node, ...]:
         if isinstance(node.op, Input):
             made[node] = Input(node.op.name, node.op.dtype, ("N",))()
         elif isinstance(node.op, Constant):
-            made[node] = Constant(node.op.value.reshape(()))()
+            value = node.op.value
+            made[node] = Constant(value.reshape(()))() if value.size == 1 else Repeated(value.reshape(-1))()
         else:
             made[node] = node.op(*(made[source] for source in node.inputs))
     return tuple(made[node] for node in outputs)
@@ -280,7 +294,7 @@ def _stored(node: Node, readers: dict[Node, list[Node]], outputs: Sequence[Node]
         return True
     if is_view(node):
         return False
-    if not (isinstance(op, (Input, Never)) or is_elementwise(op)) or emission(op).costly:
+    if not (isinstance(op, (Input, Never, Repeated)) or is_elementwise(op)) or emission(op).costly:
         return True
     users = [reader for reader in readers[node] if not isinstance(reader.op, RowDot)]  # it reads the caller's rows itself
     if len(users) != 1:
