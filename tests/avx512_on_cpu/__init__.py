@@ -31,7 +31,6 @@ from cuda_on_cpu import compiled
 from hbc.compiler.tvm import compiler
 from hbc.compiler.tvm.run import cache, targets
 from hbc.compiler.tvm.run.code import NAME, Code, load_library
-from hbc.compiler.tvm.run.llvm_ir import object_of
 from hbc.compiler.tvm.run.targets import Machine, compile_module, host_machine
 from hbc.process import shielded
 
@@ -107,7 +106,7 @@ def emulated(processor: str | None = None, always: bool = False) -> Iterator[Non
             return linked(function, machine)
         level = {key: value for key, value in machine.options if key == "opt-level"}
         own = Machine(tuple(sorted({**dict(here.options), **level}.items())))
-        module = shielded(lambda: compile_module({NAME: function}, own))
+        module, object_of = shielded(lambda: compile_module({NAME: function}, own)), cache.object_of
         with mock.patch.object(cache, "object_of", lambda text: object_of(with_functions(text))):
             return load_library(cache._library(module))
 
