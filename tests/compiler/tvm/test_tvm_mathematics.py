@@ -174,13 +174,14 @@ def test_elements_around_the_ends_of_blocks(columns: int) -> None:
 
 
 def test_elements_by_themselves_need_no_columns() -> None:
-    """An elementwise function without parameters is computed over one long vector; a function with a parameter for each column is not."""
+    """An elementwise function is computed over one long vector; one with a parameter for each row of a matrix is not."""
     from hbc.compiler.tvm.plan.plan import make_plan
 
     x = Input("x", "f32", ("N", 3))()
     assert make_plan((t.exp(x),), flatten=True).row == (3,)
     assert make_plan((t.exp(x),)).row is None
-    assert make_plan((t.mul(x, np.float32([1, 2, 3])),), flatten=True).row is None
+    matrix = Input("x", "f32", ("N", 2, 3))()
+    assert make_plan((t.mul(matrix, np.float32([[1], [2]])),), flatten=True).row is None
     values = np.arange(111, dtype=np.float32).reshape(37, 3) / 100
     found = run("exp", "f32", values, columns=3)
     assert found.shape == (37, 3)
