@@ -57,6 +57,9 @@ MODELS: dict[str, Any] = {
     "one by one": ColumnTransformer([("one", "passthrough", ["b"]), ("two", FunctionTransformer(), ["a"])]),
     "beside a scaler": stacked(StandardScaler()),
     "beside a function": stacked(FunctionTransformer(np.sign)),
+    "functions beside a scaler": ColumnTransformer(
+        [("scaled", StandardScaler(), [0]), ("size", FunctionTransformer(np.abs), [1])]  # by place: lists are read
+    ),
     "before a scaler": make_pipeline(ColumnTransformer([("same", "passthrough", ["b", "a"])]), StandardScaler()),
     "before a model": make_pipeline(stacked(MinMaxScaler()), LinearRegression()),
     "in a pipeline": stacked(Pipeline([("same", "passthrough")])),
@@ -169,6 +172,15 @@ def test_the_answer_with_its_dtype(pair: tuple[str, Any, Any], name: str) -> Non
     if sparse.issparse(expected):
         found, expected = found.toarray(), expected.toarray()
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_function_of_a_list_beside_a_scaler() -> None:
+    """The source gives the function Python objects, which np.exp rejects."""
+    stack = ColumnTransformer([("scaled", StandardScaler(), [0]), ("exp", FunctionTransformer(np.exp), [1])]).fit(ARRAY)
+    with pytest.raises(TypeError):
+        stack.transform(ARRAY.tolist())
+    with pytest.raises(hbc.InvalidInputError, match="found a list"):
+        hbc.convert(stack, "numpy").transform(ARRAY.tolist())
 
 
 def test_numbers_that_no_float64_is() -> None:

@@ -40,8 +40,8 @@ class ArrayReader:
                 expected="a frame, since the model picks its columns by name",
                 advice="Pass pandas.DataFrame(X, columns=model.feature_names_in_).",
             )
-        if (self.spec.own_dtype or known.returned) and isinstance(X, (list, tuple)) and self.spec.frames.by_column:
-            advice = "scikit-learn converts it to Python objects, and returns such: pass numpy.asarray(X)."
+        if rows and self.spec.frames.by_column and (self.spec.own_dtype or known.returned or known.functions):
+            advice = "scikit-learn makes Python objects of it, and returns such or computes with them: pass numpy.asarray(X)."
             raise InvalidInputError(found=f"a {type(X).__name__}", expected="an array or a frame", advice=advice)
         if facts.wide_only and (array.dtype.kind == "O" or array.dtype == np.float16 or (rows and self.spec.frames.by_column)):
             found = "Python objects" if array.dtype.kind == "O" else f"a list of {array.dtype}" if rows else "float16"
