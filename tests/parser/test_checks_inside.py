@@ -14,8 +14,8 @@ from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier, VotingClassifier
 from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, SplineTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from verdicts import verdict
 
@@ -107,3 +107,18 @@ def test_what_the_source_rejects_is_rejected(name: str, kind: str, on: str) -> N
             answers += found == "same"
     assert not wrong, "\n".join(wrong)
     assert answers > 4
+
+
+@pytest.mark.parametrize("known", [[0.5, 0.6, 0.7], [0.5, 0.5, 0.5]], ids=["narrow", "constant"])
+def test_values_that_are_looked_up_may_lie_beyond_the_knots(known: list[float]) -> None:
+    """No number is computed on the way to the check: an encoder looks up what lies outside."""
+    X = np.repeat([0.0, 1.0, 2.0, 3.0], 10)[:, None]
+    codes = OrdinalEncoder().fit(X)
+    splines = SplineTransformer(degree=1, n_knots=2, extrapolation="error").fit(np.array(known)[:, None])
+    model = Pipeline([("codes", codes), ("splines", splines)])
+    compiled = hbc.convert(model, "numpy")
+    for rows in (X, X[:1], X[-1:]):
+        with pytest.raises(ValueError, match="beyond the limits of the knots"):
+            model.transform(rows)
+        with pytest.raises(hbc.InvalidInputError):
+            compiled.transform(rows)

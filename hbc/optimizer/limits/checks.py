@@ -171,8 +171,9 @@ def _trace(node: Node, sources: list[_Trace]) -> _Trace:
     keeps, numeric = op.keeps(node.inputs), node.type.dtype not in ("bool", "str")
     values = _origins(node, [source.values for source in sources], numeric and keeps)
     creates = _creates(node) or (not op.removes_missing and any(source.creates for source in sources))
-    reach = 0.0
-    if numeric and keeps:
+    # `t.where(rejected, inf, x)` marks what a Check is to reject, also where x itself is looked up and not computed.
+    reach = np.inf if isinstance(op, Constant) and numeric and np.isinf(op.value).any() else 0.0
+    if numeric and keeps and sources:
         reach = max((source.reach for source in sources), default=0.0)
     elif numeric and not op.removes_missing and any(source.reach or any(source.values) for source in sources):
         reach = np.inf
