@@ -28,13 +28,7 @@ CAUSES = {
         "text",
         "FeatureHasher",
     ): "measured before one dict had a short way: 3× for one on Zen 3, 1.04× for 100, 1.16× for 3,000, and names are hashed faster since",
-    (
-        "operators",
-        "DecisionTreeRegressor",
-    ): "every split of its 110 leaves for every row, where a walk passes ten; 1.7× on Zen 4",
-    ("operators", "ExtraTreeRegressor"): "every split of its leaves for every row, where a walk passes ten; 1.6× on Zen 4",
     ("scaling", "depth, forest: 10"): "with AVX2, leaves of more than 64 are gathered for each tree and row",
-    ("operators", "SimpleImputer"): "one choice a number: both read and write memory, and wait for it",
 }
 """(benchmark, a part of a workload's name) → why hbc loses there."""
 
