@@ -6,10 +6,12 @@ The tests of one case run one after the other (`BY_CASE`), so that its model is 
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
+from zlib import crc32
 
 import kinds as kinds_of_output
 import numpy as np
@@ -27,6 +29,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:Found unknown categories")
 BY_CASE = pytest.mark.parametrize("name", CASES, scope="module")  # of that scope: pytest then runs case by case
 OF_EACH_KIND = kinds_of_output.known()
 """Cases that together have all kinds of output, and always run."""
+
+
+def drawn(count: int) -> list[str]:
+    """So many cases, others with each commit (HBC_SAMPLE): for tests that take long for a case."""
+    return sorted(CASES, key=lambda name: crc32(f"{os.environ.get('HBC_SAMPLE', '')}{name}".encode()))[:count]
 
 
 @functools.lru_cache(maxsize=4)

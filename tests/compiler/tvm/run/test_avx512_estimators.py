@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from zlib import crc32
-
 import pytest
 from avx512_on_cpu import cannot_run, emulated
-from test_estimators import CASES, check_agreement, fitted, on_tvm, source_methods
+from test_estimators import CASES, check_agreement, drawn, fitted, on_tvm, source_methods
 
 import hbc
 
@@ -26,12 +23,8 @@ def agrees(name: str, processor: str) -> None:
         check_agreement(case, model, X, compiled, double[:1], single)
 
 
-SAMPLE = sorted(CASES, key=lambda name: crc32(f"{os.environ.get('HBC_SAMPLE', '')}{name}".encode()))[:2]
-"""The usual run takes few cases, others with each commit."""
-
-
 @pytest.mark.every_case
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", drawn(2))
 def test_sample_agrees_with_its_source(name: str) -> None:
     agrees(name, "znver4")
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from zlib import crc32
 
 import pytest
 from cuda_on_cpu import cannot_run, emulated
-from test_estimators import CASES, check_agreement, fitted, on_tvm, source_methods
+from test_estimators import CASES, check_agreement, drawn, fitted, on_tvm, source_methods
 
 import hbc
 
@@ -28,12 +27,8 @@ def agrees(name: str, every: bool) -> None:
         check_agreement(case, model, X, compiled, double if every else double[:1], single)
 
 
-SAMPLE = sorted(CASES, key=lambda name: crc32(f"{os.environ.get('HBC_SAMPLE', '')}{name}".encode()))[:8]
-"""The usual run takes few cases, others with each commit: a case takes 0.3 s of g++ for each method."""
-
-
 @pytest.mark.every_case
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", drawn(8))  # few: a case takes 0.3 s of g++ for each method
 def test_sample_agrees_with_its_source_on_cuda(name: str) -> None:
     agrees(name, every=False)
 
