@@ -17,6 +17,7 @@ from hbc.compiler.tvm.trees.lone_scan import ROWS_ALONE
 from hbc.compiler.tvm.trees.packed_patches import LANES, WORDS, passed
 from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
 from hbc.compiler.tvm.trees.patches import MOST_REGISTERS
+from hbc.compiler.tvm.trees.pieces_scan import EVERY, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
 from hbc.compiler.tvm.trees.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan import (
     MOST_NODES_WALKED,
@@ -36,7 +37,6 @@ from hbc.compiler.tvm.trees.scan_few_rows import (
     pages_pay,
     registers_of,
 )
-from hbc.compiler.tvm.trees.tree_scan import EVERY, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
 from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
 L1, L2 = 32 << 10, 512 << 10

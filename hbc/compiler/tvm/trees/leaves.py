@@ -202,7 +202,7 @@ class LeafTables(LeafDigits):
 
     def __init__(self, f: Block, fixed: FixedPoint, packed: PackedDigits, trees: int, most: int) -> None:
         super().__init__(f, fixed, packed, trees, most)
-        # One buffer for each register, and loops of one round: see PiecesScan (tree_scan.py).
+        # One buffer for each register, and loops of one round: see PiecesScan (pieces_scan.py).
         self.registers = [T.alloc_buffer((32,), "uint16") for _ in range(2 * max(chunks_of(most), self.digits))]
 
     def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, rows: int) -> None:

@@ -86,7 +86,7 @@ class LineSearch:
         self.columns, self.places, self.starts = (f.own(array, "i64") for array in (columns, places, starts))
         self.pivots, self.counts = f.own(pivots, self.dtype), f.own(counts, "i64")
         self.below, self.at = T.alloc_buffer((CHUNK,), "uint8"), T.alloc_buffer((CHUNK,), "int32")
-        # One buffer for each register: see PiecesScan (tree_scan.py).
+        # One buffer for each register: see PiecesScan (pieces_scan.py).
         self.registers = [] if f.dialect.wide else [T.alloc_buffer((self.lanes,), self.integer) for _ in range(TOGETHER)]
 
     def emit(self, result: Any, numbers: Any, first: Expr, rows: Expr, tile: Expr) -> None:

@@ -1,7 +1,7 @@
 """The scan of one tree: a leaf's number is a byte, and a table has its results.
 
     rank[plane, row] = number of the feature's thresholds that are < x[row, feature]       # planes.py, once a block
-    leaf[row] = the scan of the tree, for 256 rows                                         # tree_scan.py
+    leaf[row] = the scan of the tree, for 256 rows                                         # pieces_scan.py
     y[row] = table[leaf[row]]                                                              # base + values, or the number of the leaf
 
 Nothing is added, so results have every bit of the source's, and no row is added again. 10,000 rows of a tree of 113 leaves over four
@@ -20,9 +20,9 @@ from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.trees.categories import n_features
 from hbc.compiler.tvm.trees.leaves import WIDTHS
 from hbc.compiler.tvm.trees.packed_trees import PackedPieces, pack_splits
+from hbc.compiler.tvm.trees.pieces_scan import EVERY, Chunks, rounds_of_every, scan_of
 from hbc.compiler.tvm.trees.planes import rank_planes
 from hbc.compiler.tvm.trees.ranks import lockstep, ranked_trees
-from hbc.compiler.tvm.trees.tree_scan import EVERY, Chunks, rounds_of_every, scan_of
 from hbc.compiler.tvm.trees.walk import RowWalk, Sums
 from hbc.ir.graph import Node
 from hbc.ir.types import Array

@@ -1,4 +1,5 @@
-"""Scans one tree for many rows: its splits in pieces (ranks.py), in bytes or in masks. scan.py has the idea."""
+"""Scans one tree for many rows: its splits in pieces (ranks.py), with compares into bytes or masks. scan.py has the idea, and scans several
+trees by it; lone_scan.py scans one."""
 
 from __future__ import annotations
 
@@ -20,9 +21,8 @@ from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.ir.types import Array, dtype_name
 
 WORDS = HALF // 4  # words in a register of AVX2
-VECTORS_OF_PIECES = (
-    4  # vectors of rows for one tree in pieces: they share the loads of its splits, and fill the 16 registers of AVX2
-)
+VECTORS_OF_PIECES = 4
+"""Vectors of rows for one tree in pieces: they share the loads of its splits, and fill the 16 registers of AVX2."""
 EVERY = ROWS_IN_VECTOR * VECTORS_OF_PIECES
 """The most rows that are scanned together."""
 ROWS_FOR_ALL = 176

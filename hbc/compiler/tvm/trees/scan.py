@@ -49,6 +49,7 @@ from hbc.compiler.tvm.trees.lone_scan import lone, lone_scan
 from hbc.compiler.tvm.trees.packed_patches import passed
 from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedTrees, pack_trees
 from hbc.compiler.tvm.trees.patches import Patches, patchable
+from hbc.compiler.tvm.trees.pieces_scan import EVERY, Chunks, rounds_of_every, rows_of_chunk, scan_of
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.compiler.tvm.trees.scan_few_rows import (
@@ -65,7 +66,6 @@ from hbc.compiler.tvm.trees.scan_few_rows import (
 from hbc.compiler.tvm.trees.scan_rest import RestLanes, rows_for_lanes
 from hbc.compiler.tvm.trees.small_trees import small_trees
 from hbc.compiler.tvm.trees.sums import WRITTEN, Result
-from hbc.compiler.tvm.trees.tree_scan import EVERY, Chunks, rounds_of_every, rows_of_chunk, scan_of
 from hbc.compiler.tvm.trees.walk import RowWalk, Sums, tree_walk
 from hbc.ir.graph import Node
 from hbc.ops.tree import TreeEnsemble
