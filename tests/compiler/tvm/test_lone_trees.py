@@ -95,6 +95,10 @@ def test_trees_of_many_steps_make_keys() -> None:
     assert not walks_alone(join([random_tree(rng, 60, 5, "f4", rng.normal(size=(9, 1)), False)], np.zeros(1)))
 
 
+COUNTS = (600, 513, 512, 511, 300, 256, 255, 224, 223, 131, 100, 72, 71, 67, 64, 63, 40, 36, 33, 32, 31, 17, 8, 7, 4, 3, 2, 1)
+"""Rows of calls: around whole rounds of 256 rows, chunks of 64 and 32, and the few that are walked."""
+
+
 @pytest.mark.parametrize(
     "target", [None, *({"kind": "llvm", "mcpu": cpu} for cpu in ("x86-64", "znver4", "x86-64-v4"))], ids=str
 )
@@ -114,36 +118,7 @@ def test_one_tree_is_scanned(leaves: int, features: int, dtype: str, target: dic
     graph = Graph((x,), {"predict": (op(x),), "apply": (replace(op, output="leaf")(x),)})
     executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target))
     rows = rows_at_thresholds(rng, op, 600, features).astype(dtype)
-    for count in (
-        600,
-        513,
-        512,
-        511,
-        300,
-        256,
-        255,
-        224,
-        223,
-        131,
-        100,
-        72,
-        71,
-        67,
-        64,
-        63,
-        40,
-        36,
-        33,
-        32,
-        31,
-        17,
-        8,
-        7,
-        4,
-        3,
-        2,
-        1,
-    ):
+    for count in COUNTS:
         for method, (expected,) in graph.evaluate(rows[:count]).items():
             np.testing.assert_array_equal(executable.run(method, [rows[:count]])[0], expected, err_msg=f"{method} {count}")
 
