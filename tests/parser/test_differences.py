@@ -425,6 +425,16 @@ def test_sparse_matrices_that_the_source_reads_otherwise() -> None:
         hbc.convert(graph, "numpy")
 
 
+@pytest.mark.parametrize("changed", [{"include_bias": False}, {"interaction_only": True}])
+def test_polynomials_that_were_changed_after_fit(changed: dict[str, bool]) -> None:
+    """The source's result has columns that nothing has written, or too few for its terms."""
+    model = PolynomialFeatures(2).fit(X)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="changed after fit"):
+        hbc.convert(model.set_params(**changed), "numpy")
+    same = PolynomialFeatures(1).fit(X).set_params(interaction_only=True, degree=3)  # degree counts at fit only
+    np.testing.assert_array_equal(hbc.convert(same, "numpy").transform(X), same.transform(X))
+
+
 def test_the_square_of_a_sparse_matrix_is_a_product_of_matrices() -> None:
     square, root = FunctionTransformer(np.square).fit(X), FunctionTransformer(np.log1p).fit(X)
     data = sparse.csr_matrix(np.abs(X[:4]))

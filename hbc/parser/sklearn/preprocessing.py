@@ -121,6 +121,13 @@ def polynomial_features(m: Any, x: Node) -> Result:
     terms = [*chain.from_iterable(choose(range(x.type.columns), degree) for degree in degrees)]
     if m.include_bias:
         terms.insert(0, ())
+    dense = m._num_combinations(x.type.columns, 0, m._max_degree, m.interaction_only, m.include_bias)
+    if (m.n_output_features_, m._n_out_full) != (len(terms), dense):
+        raise Refusal(
+            f"its include_bias or interaction_only was changed after fit: it was fitted for {m.n_output_features_} columns of output, "
+            f"and would now make {len(terms)}. The source then leaves some columns unwritten, or fails.",
+            "Fit it again.",
+        )
     if may_be_sparse(x):
         sparse_values_round_otherwise()
     if of_a_graph(x):
