@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Arrays
 from hbc.ir.types import NUMPY_DTYPES, N
 from hbc.ops import tensor as t
 from hbc.parser.frame import Frame, Refusal, select_columns
+from hbc.parser.front_door import keeps_dtypes, note_input
 from hbc.parser.labels import labels
 from hbc.parser.registry import Outputs, Result, converts, public_name
 from hbc.parser.sklearn.pipeline import gives_input_to, taken_in_order
@@ -80,6 +82,9 @@ def one_vs_rest_classifier(m: Any, x: Node | Frame) -> Result:
     outputs: dict[str, Node] = {}
     if kind == "multiclass":
         outputs["predict"] = labels(m.classes_, t.argmax(scores, 1))
+        if keeps_dtypes(x):
+            # The source compares scores of longdouble with their maxima in float64, and so finds no class.
+            note_input(Arrays(plain_floats=True))
     else:
         indicator = t.cast(t.less(_threshold(m.estimators_[0]), scores), "i64")
         if kind == "multilabel-indicator":
