@@ -139,6 +139,12 @@ class Column(Joined):
         return super().__or__(other)
 
 
+def keeps_dtype(methods: Sequence[str]) -> str:
+    """The method of a model that may return an array in the dtype of its input: `transform`; without one, `decision_function` (that of an
+    AdaBoostClassifier of one class)."""
+    return "transform" if "transform" in methods else "decision_function"
+
+
 @record
 class Arrays(Joined):
     """Facts about arrays and lists: how the source library treats them.
@@ -257,7 +263,7 @@ class InputSpec(Joined):
     items: str = joins(first, "")
     """"documents" (strings), "dicts", "lists" or "sets" for a sequence of these instead of a matrix."""
     own_dtype: tuple[int, ...] | None = joins(same, None)
-    """`transform` returns an array in the common dtype of these columns. () or None: in a dtype of its own."""
+    """The method that `keeps_dtype` names returns an array in the common dtype of these columns. () or None: in a dtype of its own."""
     arrays: Arrays = field(default_factory=Arrays, metadata=NESTED)
     frames: Frames = field(default_factory=Frames, metadata=NESTED)
     sparse: Sparse = field(default_factory=Sparse, metadata=NESTED)

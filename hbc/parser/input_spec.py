@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Graph, Node
-from hbc.ir.signature import Column, Frames, InputSpec, Kinds, Sparse, input_layout
+from hbc.ir.signature import Column, Frames, InputSpec, Kinds, Sparse, input_layout, keeps_dtype
 from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.hashed_categories import HashText
@@ -73,7 +73,8 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds, returned: Sequence[int]
     dense = [method for method, nodes in graph.outputs.items() if set(nodes) & notes.dense_only]
     sparse |= Sparse(dense_methods=tuple(dense))
     frames |= Frames(named_methods=tuple(m for m, nodes in graph.outputs.items() if set(nodes) & notes.named_only))
-    givers = [source for node in result if node.type.dtype in kinds for source in _given_dtype(node, notes.kept)]
+    kept = graph.outputs.get(keeps_dtype(tuple(graph.outputs)), ())
+    givers = [source for node in kept if node.type.dtype in kinds for source in _given_dtype(node, notes.kept)]
     return InputSpec(tuple(columns), own_dtype=tuple(_sources(givers, origin)), arrays=arrays, frames=frames, sparse=sparse)
 
 

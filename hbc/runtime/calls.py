@@ -14,7 +14,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.coded_strings import dense
 from hbc.ir.later import part_of, read
 from hbc.ir.rows import Rows
-from hbc.ir.signature import InputSpec, Kinds, ModelInfo
+from hbc.ir.signature import InputSpec, Kinds, ModelInfo, keeps_dtype
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import cached_property, record
 from hbc.runtime import sparse
@@ -109,7 +109,8 @@ class ArrayCall:
         if method in info.without_rows:
             dtype, shape = info.without_rows[method]
             self._empty = np.empty(shape, dtype)
-        self.keeps_dtype = bool(spec.own_dtype) and method == "transform"
+        methods = next(iter(shared.variants.values())).source.methods
+        self.keeps_dtype = bool(spec.own_dtype) and method == keeps_dtype(methods)
         self._plain = shared.plain
         self._one_row: dict[Kinds, OneRow | None] = {}
         """The variants that one row has come to → its short way from then on, if there is one."""

@@ -17,11 +17,12 @@ from pandas.testing import assert_frame_equal
 from scipy import sparse
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
-from sklearn.ensemble import VotingRegressor
+from sklearn.ensemble import AdaBoostClassifier, VotingRegressor
 from sklearn.feature_selection import SelectKBest, VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
     Binarizer,
@@ -33,6 +34,7 @@ from sklearn.preprocessing import (
     PowerTransformer,
     StandardScaler,
 )
+from sklearn.svm import LinearSVC
 from xgboost import XGBRegressor
 
 import hbc
@@ -188,6 +190,31 @@ def test_numbers_that_no_float64_is() -> None:
     assert (given.astype(float) != given).any()
     with pytest.raises(hbc.InvalidInputError, match="the dtype <f16"):
         hbc.convert(LinearRegression().fit(ARRAY, REAL), "numpy").predict(given)
+
+
+def test_longdouble_for_one_classifier_a_class() -> None:
+    """The source takes no score for the largest one, and answers with the first class."""
+    X, y = RNG.normal(size=(60, 3)), np.arange(60) % 3
+    alone = OneVsRestClassifier(LinearSVC()).fit(X, y)
+    with pytest.raises(hbc.InvalidInputError, match="the dtype <f16"):
+        hbc.convert(alone, "numpy").predict(X.astype("longdouble"))
+    scaled = make_pipeline(StandardScaler(), alone).fit(X, y)
+    found = hbc.convert(scaled, "numpy").predict(X.astype("longdouble"))
+    np.testing.assert_array_equal(found, scaled.predict(X.astype("longdouble")))
+
+
+@pytest.mark.filterwarnings("ignore")  # the source's own, about names
+@pytest.mark.parametrize("backend", ["numpy", "tvm"])
+@pytest.mark.parametrize("name", ["f8", "f4", "f2", "longdouble", "i8", "i1", "u1", "?", "pandas f4", "pandas bool"])
+def test_adaboost_of_one_class(name: str, backend: str) -> None:
+    """Its decision_function is zeros in the dtype of X."""
+    model = AdaBoostClassifier(n_estimators=2).fit(FRAME, np.zeros(len(FRAME)))
+    compiled = hbc.convert(model, backend)
+    X = INPUTS[name]()
+    np.testing.assert_array_equal(compiled.predict(X), model.predict(X))
+    found, expected = compiled.decision_function(X), model.decision_function(X)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert not found.any()
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">f8", "longdouble"])

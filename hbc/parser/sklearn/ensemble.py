@@ -17,6 +17,7 @@ from hbc.ops.median import WeightedMedian
 from hbc.ops.tree import Tree, join
 from hbc.parser.boosting import flat, leaves, staged
 from hbc.parser.frame import Refusal, select_columns
+from hbc.parser.front_door import computed_of_dense_only, in_dtype_of
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.shared.common import checked
@@ -146,7 +147,8 @@ def adaboost_classifier(m: Any, x: Node) -> Result:
     x = checked(m, x)
     classes = int(m.n_classes_)
     if classes == 1:
-        decision = _zero(x, x.type.dtype)
+        # For a sparse matrix the source returns Python objects.
+        decision = computed_of_dense_only(in_dtype_of(x, _zero(x, x.type.dtype)))
         one = t.add(_zero(x), 1.0)
         predict = labels(m.classes_, t.cast(t.reshape(decision, N), "i64"))
         return {"predict": predict, "decision_function": decision, "predict_proba": one, "predict_log_proba": t.log(one)}
