@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -17,10 +18,10 @@ COMPILER = "import numpy, hbc.compiler.tvm.compiler"
 CALLS = "import numpy, hbc.compiler.tvm.run.executable"
 
 
-def run(code: str) -> str:
+def run(code: str, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
-        env={"PYTHONPATH": str(Path(hbc.__file__).parents[1])},
+        env={"PYTHONPATH": str(Path(hbc.__file__).parents[1])} | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -38,6 +39,37 @@ def run(code: str) -> str:
 )
 def test_it_is_not_imported(imports: str, absent: list[str]) -> None:
     assert run(f"import sys; {imports}; print(*[name for name in {absent} if name in sys.modules])") == ""
+
+
+TELLS_OF_ERRORS = """
+#include <stddef.h>
+#include <unistd.h>
+
+struct { const char *data; size_t size; } none = {"", 0};
+
+void *TVMFFIBacktrace(const char *file, int line, const char *function, int beyond) {
+  if (write(1, "an error of C++\\n", 16)) return &none;
+  return &none;
+}
+"""
+"""Takes the place of the function that finds the calls that led to an error of TVM's C++."""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="no gcc, or not Linux")
+def test_tvm_makes_no_errors(tmp_path: Path) -> None:
+    """The first one of a process takes up to 1.2 s of processor time, though TVM catches it."""
+    (tmp_path / "tells.c").write_text(TELLS_OF_ERRORS)
+    tells = str(tmp_path / "tells.so")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", tells, tmp_path / "tells.c"], check=True)
+    assert "error" in run(f"{COMPILER}\nimport tvm\ntry: tvm.ir.Op.get('no such')\nexcept Exception: pass", LD_PRELOAD=tells)
+    assert run(COMPILER, LD_PRELOAD=tells) == ""
+
+
+def test_operators_have_the_names_that_tvm_gives_them() -> None:
+    names = "import tvm; print(*[(name, tvm.ir.Op.get(name).get_attr('TScriptPrinterName')) for name in sorted(tvm.ir.Op.list_op_names())])"
+    found = run(f"{COMPILER}\n{names}")
+    assert "'cuda.__shfl_sync'" in found
+    assert found == run(names)
 
 
 USES = {

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -17,6 +17,11 @@ LEFT_OUT = "torch"
 LATER = ("tvm.relax", "tvm_ffi.cpp", "importlib.metadata._adapters")
 """TVM's language of graphs with its operators and schedules (0.4 s of processor time), tvm_ffi's C++ compiler (8 ms), and the reader of
 e-mail that `importlib.metadata` keeps for the text of a package's metadata (12 ms)."""
+PROCESSES, OF_PROCESSES = "tvm.runtime.disco", "runtime.disco.SessionThreaded"
+"""TVM's runtime of several processes, and a function of its C++, which most packages of TVM do not have."""
+NAMES_OPERATORS = "tvm.tirx.script.builder.ir"
+"""It gives operators the names that TVM prints, and looks up many that do not exist."""
+PRINTED_NAME = "TScriptPrinterName"
 OF_TORCH = "tvm_ffi._optional_torch_c_dlpack"
 """It looks for torch and does nothing without it (7 ms), so that it too can wait if torch was not imported before."""
 OF_CUDA = "cuda.bindings.driver"
@@ -51,15 +56,20 @@ class _OfCuda(_Later):
 
 class _Finder:
     """A finder of modules that leaves out torch and NVIDIA's driver, and puts off the modules of LATER. It concerns only the thread that
-    made it: others may import what they like meanwhile."""
+    made it: others may import what they like meanwhile. `after` undoes what it changes in TVM."""
 
-    def __init__(self) -> None:
+    def __init__(self, after: ExitStack) -> None:
         self.thread = threading.get_ident()
+        self.after = after
         self.later = {*LATER} if "torch" in sys.modules else {*LATER, OF_TORCH}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if threading.get_ident() != self.thread:
             return None
+        if name == NAMES_OPERATORS:
+            self.after.enter_context(_answer_in_python(sys.modules["tvm.ir._ffi_api"]))
+        if name == PROCESSES and sys.modules["tvm_ffi"].get_global_func(OF_PROCESSES, allow_missing=True) is None:
+            raise ModuleNotFoundError("TVM's C++ has nothing for it, and TVM goes on without", name=name)
         if name == LEFT_OUT:
             raise ModuleNotFoundError("hbc does not need it here", name=LEFT_OUT)
         if name not in self.later and name != OF_CUDA:
@@ -87,14 +97,44 @@ def lean_imports() -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
-    finder = _Finder()
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+    with ExitStack() as after:
+        finder = _Finder(after)
+        sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)  # type: ignore[arg-type]
+            for name in (*LATER, OF_TORCH, OF_CUDA):
+                _forget(name)
+
+
+@contextmanager
+def _answer_in_python(operators: ModuleType) -> Iterator[None]:
+    """Inside, Python answers what would be an error of TVM's C++, which TVM catches: the lookup of an operator that does not exist, and a
+    printed name that an operator has already.
+
+    An error of C++ has a trace of the calls. The first one reads the symbols of all libraries of the process: 0.3 s of processor time, or
+    1.2 s where torch, scikit-learn and LightGBM are loaded (AMD Zen 3). `operators` is the module of TVM's functions for them.
+    """
+    get, register, attribute = operators.GetOp, operators.RegisterOpAttr, operators.OpGetAttr
+    known = set(operators.ListOpNames())
+
+    def get_known(name: str) -> Any:
+        if name not in known:
+            raise KeyError(name)
+        return get(name)
+
+    def register_new(name: str, key: str, value: Any, level: int) -> None:
+        if key == PRINTED_NAME and name in known and attribute(get(name), key) == value:
+            return
+        register(name, key, value, level)  # makes the operator, where there is none
+        known.add(name)
+
+    operators.GetOp, operators.RegisterOpAttr = get_known, register_new  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        sys.meta_path.remove(finder)  # type: ignore[arg-type]
-        for name in (*LATER, OF_TORCH, OF_CUDA):
-            _forget(name)
+        operators.GetOp, operators.RegisterOpAttr = get, register  # type: ignore[attr-defined]
 
 
 def _forget(name: str) -> None:
