@@ -97,8 +97,8 @@ def module(recipe: Recipe, graph: Graph, about: About) -> Any:
 
 
 def _whole(recipe: Recipe, graph: Graph, about: About, place: str, holder: str) -> Graph:
-    """The optimized graph for a file or a module, in which the host computes nothing. Raises ValueError, which begins with `place`, for
-    what the `holder` cannot hold."""
+    """The optimized graph for a file or a module, in which the host computes nothing. Raises ArtifactError or ValueError, which begins
+    with `place`, for what the `holder` cannot hold."""
     compiler, options, strategy, note = recipe
     graph = rewrite(graph, _as_arrays)
     if not (compiler.handles_strings or compiler.writes_strings):
@@ -110,8 +110,11 @@ def _whole(recipe: Recipe, graph: Graph, about: About, place: str, holder: str) 
         {_operator_name(node.op) for node in graph.nodes if node.op.in_numpy or gives_rows(node) or takes_rows(node)}
     )
     if hosted:
-        raise ValueError(
-            f"{place}: a part of this model runs in numpy, outside the compiled code: {', '.join(hosted)}. save() it instead."
+        raise ArtifactError(
+            path=place,
+            found=f"a part that runs in numpy, outside the compiled code: {', '.join(hosted)}",
+            expected=f"operators that {holder} can hold",
+            advice="save() it instead.",
         )
     return graph
 

@@ -106,12 +106,13 @@ class ArtifactError(HbcError, ValueError):
 
 class BackendUnavailableError(HbcError, ImportError):
     """A library or the device of a backend is missing. backend: its name. reason: what is missing.
-    extra: the extra of hbc that installs the library, or None. advice: a sentence, or ""."""
+    extra: the extra of hbc that installs the library, or None. advice: a sentence, or "".
+    kind: what it is in words, if it is no backend: an extra, a library or an engine."""
 
-    def __init__(self, *, backend: str, reason: str, extra: str | None = None, advice: str = "") -> None:
+    def __init__(self, *, backend: str, reason: str, extra: str | None = None, advice: str = "", kind: str = "backend") -> None:
         install = f" Install it with: pip install 'hbc[{extra}]'." if extra else ""
-        message = f"backend {backend!r} is not available: {reason}.{install}" + (f" {advice}" if advice else "")
-        super().__init__(message, backend=backend, reason=reason, extra=extra, advice=advice)
+        message = f"{kind} {backend!r} is not available: {reason}.{install}" + (f" {advice}" if advice else "")
+        super().__init__(message, backend=backend, reason=reason, extra=extra, advice=advice, kind=kind)
 
 
 class DeviceMemoryError(HbcError, MemoryError):

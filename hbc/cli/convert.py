@@ -13,7 +13,7 @@ import typer
 
 import hbc
 from hbc.cli import data
-from hbc.cli.models import is_saved, require_file, require_new, source_of
+from hbc.cli.models import conversion, is_saved, require_file, require_folder, require_new, source_of
 from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, Trust, print_json, progress
 from hbc.cli.triton import write_triton
 from hbc.compiler.base import EXPORTS, require_numbers
@@ -209,7 +209,7 @@ def export(
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}", expected=", ".join(EXPORTS))
     require_file(model, "a model saved by hbc")
     if not is_saved(model):
-        advice = f"`hbc convert` takes other models: hbc convert {model} -o {'model.hbc' if output is None else output}"
+        advice = f"`hbc convert` takes other models: {conversion(model, 'model.hbc' if output is None else output)}"
         raise ArtifactError(path=str(model), found="no model saved by hbc", expected="a .hbc file", advice=advice)
     if triton is not None:
         others = {
@@ -257,11 +257,9 @@ def _require_writable(model: Path, output: Path) -> None:
     if output.suffix.lower() not in (".hbc", *EXPORTS):
         found = f"the suffix {output.suffix!r}" if output.suffix else "no suffix"
         raise ArtifactError(path=str(output), found=found, expected=WRITTEN)
-    folder = output.absolute().parent
-    if not folder.is_dir():
-        raise ArtifactError(path=str(output), found="no such folder", expected="an existing folder to write to")
+    require_folder(output)
     try:
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=output.absolute().parent):
             pass
     except OSError as error:
         expected = "one with space and permission for a new file"

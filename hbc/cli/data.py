@@ -107,6 +107,6 @@ def _pandas(path: Path) -> Any:
     except ImportError as error:
         advice = "Install it with: pip install 'hbc[frames]'."
         raise ArtifactError(
-            path=str(path), found="no pandas on this computer", expected="it, to read it", advice=advice
+            path=str(path), found="no pandas on this computer", expected="it, for a file of this format", advice=advice
         ) from error
     return pandas

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hbc.cli.models import compiled_of, require_file
+from hbc.cli.models import compiled_of, conversion, require_file
 from hbc.cli.terminal import Backend, Quiet, Trust, print_json, progress
 from hbc.errors import ArtifactError
 from hbc.parser.files import READERS
@@ -70,7 +70,7 @@ def info(
             path=str(model),
             found="a file of another library",
             expected="a model saved by hbc",
-            advice=f"First: hbc convert {model.name} -o {model.stem}.hbc",
+            advice=f"First: {conversion(model, f'{model.stem}.hbc')}",
         )
     found = manifest(model)
     if as_json:

@@ -10,7 +10,7 @@ from typing import Any
 import hbc
 from hbc.cli.terminal import without_noise
 from hbc.errors import ArtifactError
-from hbc.parser.files import READERS, read_model
+from hbc.parser.files import PICKLES, READERS, read_model
 
 
 def require_file(path: Path, expected: str = "a file with a model") -> None:
@@ -25,6 +25,25 @@ def is_saved(path: Path) -> bool:
     """Whether hbc has saved the model, by its name and its first bytes. Such a file may have any name that is not another library's."""
     suffix = path.suffix.lower()
     return suffix not in READERS and (suffix == ".hbc" or zipfile.is_zipfile(path))
+
+
+def require_saved(path: Path) -> None:
+    """Raise an error if there is no file, or hbc has not saved the model in it."""
+    require_file(path, "a model saved by hbc")
+    if not is_saved(path):
+        advice = f"First: {conversion(path, f'{path.stem}.hbc')}"
+        raise ArtifactError(path=str(path), found="no model saved by hbc", expected="a .hbc file", advice=advice)
+
+
+def conversion(path: Path, output: str | Path) -> str:
+    """The command that converts a model of another library."""
+    return f"hbc convert {path}{' --trust' if path.suffix.lower() in PICKLES else ''} -o {output}"
+
+
+def require_folder(output: Path) -> None:
+    """Raise ArtifactError if there is no folder for a file to write."""
+    if not output.absolute().parent.is_dir():
+        raise ArtifactError(path=str(output), found="no such folder", expected="an existing folder to write to")
 
 
 def source_of(path: Path, trust: bool) -> Any:

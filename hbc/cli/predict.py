@@ -10,9 +10,8 @@ import typer
 
 import hbc
 from hbc.cli import data
-from hbc.cli.models import is_saved, methods_of, require_file, require_new
+from hbc.cli.models import methods_of, require_folder, require_new, require_saved
 from hbc.cli.terminal import Backend, Clock, Device, Quiet, progress
-from hbc.errors import ArtifactError
 
 
 def predict(
@@ -44,14 +43,12 @@ def predict(
     Examples: `hbc predict model.hbc test.parquet -o out.parquet --methods predict,predict_proba`, and
     `head -100 test.csv | hbc predict model.hbc - > out.csv`
     """
-    require_file(model, "a model saved by hbc")
-    if not is_saved(model):
-        advice = f"First: hbc convert {model} -o {model.stem}.hbc"
-        raise ArtifactError(path=str(model), found="no model saved by hbc", expected="a .hbc file", advice=advice)
+    require_saved(model)
     if output == data.PIPE:
         output = None
     if output is not None:
         data.require_suffix(output)
+        require_folder(output)
         for given in (model, X):
             require_new(output, given, set(), "another file than the model and the data")
     clock = Clock()

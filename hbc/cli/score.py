@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import hbc
-from hbc.cli.models import is_saved, require_file
+from hbc.cli.models import require_saved
 from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, print_json
-from hbc.errors import ArtifactError, BackendUnavailableError
+from hbc.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
     from hbc.scoring.job import Progress
@@ -109,10 +109,7 @@ def score(
     Examples: `hbc score model.hbc sales/ -o scored/ --methods predict_proba --keep id`, and
     `hbc score model.hbc 's3://bucket/day=*/*.parquet' -o s3://bucket/scored`
     """
-    require_file(model, "a model saved by hbc")
-    if not is_saved(model):
-        advice = f"First: hbc convert {model} -o {model.stem}.hbc"
-        raise ArtifactError(path=str(model), found="no model saved by hbc", expected="a .hbc file", advice=advice)
+    require_saved(model)
     if output is None and not dry_run:
         raise typer.BadParameter("found none, expected a file or folder for the results, or --dry-run", param_hint="--output")
     if output == "-" and as_json:
@@ -145,7 +142,9 @@ def score(
                 progress=tell,
             )
     except ModuleNotFoundError as error:
-        raise BackendUnavailableError(backend="score", reason=f"{error.name} is not installed", extra="score") from error
+        raise BackendUnavailableError(
+            backend="score", reason=f"{error.name} is not installed", extra="score", kind="extra"
+        ) from error
     except KeyboardInterrupt:
         print("hbc: interrupted. Files that were finished stay: the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

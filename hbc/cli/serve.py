@@ -104,12 +104,16 @@ def serve(
         from hbc.serve.parent import serve
         from hbc.serve.process import Settings
     except ModuleNotFoundError as error:
-        raise BackendUnavailableError(backend="serve", reason=f"{error.name} is not installed", extra="serve") from error
+        raise BackendUnavailableError(
+            backend="serve", reason=f"{error.name} is not installed", extra="serve", kind="extra"
+        ) from error
     if grpc_port is not None:
         try:
             import hbc.serve.grpc.server  # noqa: F401
         except ModuleNotFoundError as error:
-            raise BackendUnavailableError(backend="grpc", reason=f"{error.name} is not installed", extra="grpc") from error
+            raise BackendUnavailableError(
+                backend="grpc", reason=f"{error.name} is not installed", extra="grpc", kind="extra"
+            ) from error
     if not models and directory is None:
         raise ArtifactError(path="hbc serve", found="no model", expected="a saved model, or --dir with a folder of them")
     files = _named(models or [])

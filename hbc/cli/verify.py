@@ -12,7 +12,7 @@ import typer
 import hbc
 from hbc.cli import data
 from hbc.cli.comparison import Comparison, compare
-from hbc.cli.models import is_saved, methods_of, require_file, source_of
+from hbc.cli.models import methods_of, require_file, require_folder, require_saved, source_of
 from hbc.cli.terminal import AsJson, Backend, Device, Quiet, Trust, print_json, progress
 from hbc.errors import ArtifactError
 
@@ -44,14 +44,10 @@ def verify(
     """
     if report is not None and report.suffix.lower() not in (".json", ".md"):
         raise ArtifactError(path=str(report), found=f"the suffix {report.suffix!r}", expected=".json or .md")
-    if report is not None and not report.absolute().parent.is_dir():
-        raise ArtifactError(path=str(report), found="no such folder", expected="an existing folder to write to")
+    if report is not None:
+        require_folder(report)
     require_file(model)
-    require_file(compiled, "a model saved by hbc")
-    if not is_saved(compiled):
-        raise ArtifactError(
-            path=str(compiled), found="no model saved by hbc", expected="a .hbc file, as `hbc convert` writes it"
-        )
+    require_saved(compiled)
     with progress(f"reading {data.name_of(X)}", quiet) as tell:
         rows = data.read(X)
         tell(f"reading {model.name}")
@@ -96,7 +92,8 @@ def _compared(source: Any, loaded: Any, method: str, rows: Any, rtol: float, ato
     call = source_call(source, method)
     if call is None:
         raise ValueError(
-            f"{method}: hbc verify does not know how to ask {type(source).__name__} for it. Name the other methods with --methods."
+            f"{method}: hbc verify does not know how to ask {type(source).__name__} for it. The compiled model was made of "
+            f"{loaded.info.source}: if that is another model, name its file; otherwise name the other methods with --methods."
         )
     labels = method == "predict" and getattr(loaded, "classes_", None) is not None
     return compare(method, call, getattr(loaded, method), rows, rtol, atol, labels)

@@ -219,7 +219,7 @@ def unreadable(path: str, error: BaseException) -> ArtifactError:
     advice = ""
     if not path.endswith(".hbc"):
         name = os.path.basename(path)
-        advice = f"If another library wrote it: hbc.convert({name!r}), or `hbc convert {name}` on the command line."
+        advice = f"If another library wrote it: hbc.convert({name!r}), or `hbc convert {name}` (with --trust for a pickle)."
     return ArtifactError(path=path, found=found, expected="a model saved by hbc (CompiledModel.save)", advice=advice)
 
 

@@ -22,6 +22,12 @@ READERS = {
 """The module that reads a file by its suffix, with a function `read_file(path)`."""
 LIBRARIES = {"hbc.parser.lightgbm": "LightGBM", "hbc.parser.xgboost": "XGBoost", "hbc.parser.onnxml": "skl2onnx or onnxmltools"}
 """The library that writes what a module reads; pickles have none."""
+EXTRAS = {
+    "hbc.parser.lightgbm": " (pip install 'hbc[lightgbm]')",
+    "hbc.parser.xgboost": " (pip install 'hbc[xgboost]')",
+    "hbc.parser.onnxml": " (pip install 'hbc[onnx]')",
+}
+"""How hbc's extras install the library that a module needs."""
 PICKLES = (".pkl", ".pickle", ".joblib")
 
 
@@ -69,7 +75,7 @@ def _read(module: str, function: str, source: Any, path: str, pickled: bool = Fa
             path=path,
             found=f"a file for which {error.name} is missing" if error.name else str(error),
             expected="the library that wrote the model to be installed",
-            advice="Install it here, or convert the model where it was trained and use the .hbc here.",
+            advice=f"Install it here{EXTRAS.get(module, '')}, or convert the model where it was trained and use the .hbc here.",
         ) from error
     except Exception as error:  # whatever a library raises for a broken file
         expected = "a pickle of a fitted model" if pickled else f"a fitted model, as {LIBRARIES[module]} writes it"

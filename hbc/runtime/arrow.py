@@ -239,7 +239,7 @@ def _pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise BackendUnavailableError(backend="pyarrow", reason="not installed", extra="frames") from error
+        raise BackendUnavailableError(backend="pyarrow", reason="not installed", extra="frames", kind="library") from error
     return pyarrow
 
 

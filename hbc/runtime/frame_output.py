@@ -28,7 +28,7 @@ def make_frame(
         library: Any = nw.Implementation.from_string(output.library).to_native_namespace()
     except ImportError as error:
         raise BackendUnavailableError(
-            backend=output.library, reason="not installed, and the result is a frame of it", extra="frames"
+            backend=output.library, reason="not installed, and the result is a frame of it", extra="frames", kind="library"
         ) from error
     own, array = isinstance(X, library.DataFrame), isinstance(X, np.ndarray)
     if isinstance(X, np.ndarray) and X.dtype.kind in "fiu" and not (X.dtype.isnative and X.dtype.itemsize <= 8):

@@ -68,7 +68,9 @@ def _empty(name: str, shape: tuple[int, int]) -> Any:
 def _template(name: str, shape: tuple[int, int]) -> Any:
     """A matrix without entries, and without pointers to its rows: those of a million rows would take 8 MB."""
     if importlib.util.find_spec("scipy") is None:
-        raise BackendUnavailableError(backend="scipy", reason="scipy not installed, and the result is sparse", extra="frames")
+        raise BackendUnavailableError(
+            backend="scipy", reason="scipy not installed, and the result is sparse", extra="frames", kind="library"
+        )
     import scipy.sparse
 
     matrix = getattr(scipy.sparse, name)(shape)

@@ -103,11 +103,11 @@ class Job:
             if self.folder is None:
                 output = place_of(self.fragments[0].output)
                 work = output.parent.child(f".{output.path.rpartition('/')[2]}{FOLDER}")
-                stack.enter_context(locked(work))
+                stack.enter_context(locked(work, output))
                 stack.callback(clear, work, lambda name: name != "lock")
             else:
                 work = self.folder.child(FOLDER)
-                stack.enter_context(locked(work))
+                stack.enter_context(locked(work, self.folder))
             if restart:
                 _forget(manifest, work)
             clear(work, lambda name: name.endswith(".part"))
@@ -270,7 +270,9 @@ def by_engine(
     try:
         module = importlib.import_module(ENGINES[engine])
     except ModuleNotFoundError as error:
-        raise BackendUnavailableError(backend=engine, reason=f"{error.name} is not installed", extra=engine) from error
+        raise BackendUnavailableError(
+            backend=engine, reason=f"{error.name} is not installed", extra=engine, kind="engine"
+        ) from error
     sent = [replace(task, fragment=_absolute(task.fragment)) for task in tasks]
     names = {there.fragment.output: here.fragment for here, there in zip(tasks, sent, strict=True)}
     function = functools.partial(run_task, data=Path(model).read_bytes())

@@ -93,7 +93,9 @@ def place_of(name: str | os.PathLike[str]) -> Place:
         from fsspec import filesystem
         from fsspec.core import url_to_fs
     except ModuleNotFoundError as error:
-        raise BackendUnavailableError(backend="score", reason=f"{error.name} is not installed", extra="score") from error
+        raise BackendUnavailableError(
+            backend="score", reason=f"{error.name} is not installed", extra="score", kind="extra"
+        ) from error
     text = os.fspath(name)
     if "://" not in text:
         path = os.path.abspath(text)

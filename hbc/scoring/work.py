@@ -26,9 +26,10 @@ FREE = ("memory",)
 
 
 @contextlib.contextmanager
-def locked(folder: Place) -> Iterator[None]:
-    """A context in which no other process of this computer is in one for the same folder. Raises ArtifactError if one is. A process that is
-    killed leaves no lock. Behind a URL there is none: two runs there write the same files, each whole."""
+def locked(folder: Place, results: Place) -> Iterator[None]:
+    """A context in which no other process of this computer is in one for the same folder. Raises ArtifactError if one is, for `results`,
+    the file or folder that the caller knows. A process that is killed leaves no lock. Behind a URL there is none: two runs there write
+    the same files, each whole."""
     if not folder.local:
         yield
         return
@@ -49,7 +50,7 @@ def locked(folder: Place) -> Iterator[None]:
             who = file.read(200).strip() or "another process"
             file.close()
             raise ArtifactError(
-                path=folder.parent.name,
+                path=results.name,
                 found=f"results that {who} is writing",
                 expected="one run at a time",
                 advice="Wait for it, or stop it: then start again, and it goes on.",

@@ -33,7 +33,13 @@ def serve(settings: Settings) -> None:
     if (settings.certificate is None) != (settings.key is None):
         raise ValueError("TLS: found one of certificate and key, expected both")
     if settings.certificate is not None and settings.key is not None:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.certificate, settings.key)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.certificate, settings.key)
+        except OSError as error:
+            raise ValueError(
+                f"TLS: found {settings.certificate} and {settings.key}, which cannot be used ({error}), expected a certificate and its "
+                "private key in the format PEM"
+            ) from error
     sockets = listening(settings.host, settings.port)
     try:
         if settings.workers == 1:

@@ -76,9 +76,13 @@ class Settings:
 
 
 def listening(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of a host. Raises OSError if one is taken."""
+    """A socket for each address of a host. Raises OSError, which names the host, if one is taken or there is none."""
     found: list[socket.socket] = []
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, host) from error
+    for family, kind, protocol, _, address in addresses:
         each = socket.socket(family, kind, protocol)
         each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

@@ -164,6 +164,6 @@ def keep(tuned: Tuned, graph: Graph, backend: str, options: CompileOptions) -> P
         write_atomically(path, write)
     except (OSError, ArtifactError) as error:
         message = f"the choice cannot be kept for later calls of hbc.convert: {error}. Set HBC_CACHE to a folder that can be written to."
-        warnings.warn(message, UserWarning, stacklevel=3)
+        warnings.warn(message, UserWarning, stacklevel=4)  # above `hbc.tune` and what checks its arguments
         return None
     return path

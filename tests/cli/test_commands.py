@@ -108,6 +108,14 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
         ),
         (["convert", "{model}", "--trust", "-o", "{out}/x.hbc", "--code", "avx2"], "found 'avx2', expected some of x86-64-v4"),
         (["info", "{model}"], "saved by hbc"),
+        (["info", "{model}"], "First: hbc convert {model} --trust -o model.hbc"),
+        (["predict", "{model}", "{out}/x.csv"], "First: hbc convert {model} --trust -o model.hbc"),
+        (["export", "{model}", "-o", "{out}/x.so"], "hbc convert {model} --trust -o {out}/x.so"),
+        (["serve", "{out}/trees.hbc", "--host", "nowhere.invalid"], "nowhere.invalid: "),
+        (
+            ["serve", "{out}/trees.hbc", "--certificate", "{out}/trees.hbc", "--key", "{out}/no.pem"],
+            "TLS: found {out}/trees.hbc and {out}/no.pem, which cannot be used",
+        ),
         (["info", "{out}/nothing.hbc"], "nothing.hbc: no such file"),
         (["explain", "{out}/nothing.hbc"], "nothing.hbc: no such file"),
     ],
@@ -118,8 +126,11 @@ def test_errors_are_one_clear_line(pickled: Path, tmp_path: Path, arguments: lis
     (tmp_path / "model.xyz").write_text("")
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "trees.hbc").write_text("")
+    if arguments[0] == "serve":
+        pytest.importorskip("uvicorn")
     said = run(*(a.format(model=pickled, out=tmp_path) for a in arguments), ok=False)
-    assert message in said
+    assert message.format(model=pickled, out=tmp_path) in said
     assert not list(tmp_path.glob("x.*"))
 
 
@@ -354,6 +365,25 @@ def test_another_librarys_file_is_not_loaded(tmp_path: Path) -> None:
         hbc.load(tmp_path / "trees.txt")
     with pytest.raises(hbc.ArtifactError, match="found a directory"):
         hbc.load(tmp_path)
+
+
+def test_a_folder_for_results_that_is_not_there(pickled: Path, tmp_path: Path) -> None:
+    """Before anything is loaded."""
+    (tmp_path / "x.hbc").write_text("")
+    said = run("predict", tmp_path / "x.hbc", tmp_path / "x.csv", "-o", tmp_path / "nowhere" / "x.csv", ok=False)
+    assert said == f"hbc: {tmp_path}/nowhere/x.csv: found no such folder, expected an existing folder to write to.\n"
+
+
+def test_what_has_an_extra_and_is_no_backend(pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "orjson", None)
+    for name in [name for name in sys.modules if name.startswith("hbc.serve")]:
+        monkeypatch.delitem(sys.modules, name)
+    said = run("serve", "x.hbc", ok=False)
+    assert said.startswith("hbc: extra 'serve' is not available: ")
+    assert said.endswith("Install it with: pip install 'hbc[serve]'.\n")
+    monkeypatch.setitem(sys.modules, "hbc.compiler.tvm.run.folder", None)
+    said = run("runtime", tmp_path / "serving", ok=False)
+    assert said.startswith("hbc: backend 'tvm' is not available: ")
 
 
 def test_lines_of_explain_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,6 +242,11 @@ def test_two_runs_at_once(model: Path, folder: Path) -> None:
             hbc.score(model, folder / "in", folder / "out")
     assert hbc.score(model, folder / "in", folder / "out").files == 3  # a lock that nobody holds is none
     assert not left_over(folder / "out")
+    (folder / ".one.csv_hbc_score").mkdir()
+    with open(folder / ".one.csv_hbc_score" / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(hbc.ArtifactError, match=r"one\.csv: found results that another process is writing"):
+            hbc.score(model, next((folder / "in").iterdir()), folder / "one.csv")
 
 
 def test_an_interrupt_ends_all_threads(model: Path, folder: Path) -> None:

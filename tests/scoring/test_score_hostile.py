@@ -179,10 +179,10 @@ def test_a_folder_of_work_that_another_run_takes_is_left_to_it(tmp_path: Path) -
     from hbc.scoring.places import place_of
 
     folder = place_of(tmp_path / "work")
-    with locked(folder):
+    with locked(folder, folder):
         assert (tmp_path / "work" / "lock").exists()
     assert not (tmp_path / "work").exists()
-    with locked(folder):
+    with locked(folder, folder):
         (tmp_path / "work" / "other.part").touch()
     assert os.listdir(tmp_path / "work") == ["other.part"]
 

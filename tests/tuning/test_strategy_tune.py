@@ -187,8 +187,9 @@ def test_what_cannot_be_is_damage(forest: Any, entry: dict[str, Any]) -> None:
 def test_a_cache_that_cannot_be_written_is_said(forest: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HBC_CACHE", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="cannot be kept.*HBC_CACHE"):
+    with pytest.warns(UserWarning, match="cannot be kept.*HBC_CACHE") as warned:
         found = hbc.tune(forest, [1], backend="numpy")
+    assert warned[0].filename == __file__
     assert found.path is None
 
 

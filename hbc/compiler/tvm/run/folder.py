@@ -42,10 +42,7 @@ def make_folder(folder: Path) -> Made:
     distribution is missing."""
     if sys.platform != "linux":
         raise BackendUnavailableError(backend="tvm", reason="compiled code is saved for Linux only")
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ArtifactError(
-            path=str(folder), found="a folder that is not empty, or a file", expected="the name of a new folder"
-        )
+    _require_new(folder)
     if not folder.absolute().parent.is_dir():
         raise ArtifactError(path=str(folder), found="no such folder to make it in", expected="an existing one")
     libraries = {name: _installed(name) for name in (*NEEDED, "apache-tvm")}
@@ -67,12 +64,21 @@ def make_folder(folder: Path) -> Made:
         # Python looks whether a source has changed by its contents: by its time, a copy of the folder would be compiled at each start.
         compileall.compile_dir(temporary, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
         temporary.chmod(0o755)
+        _require_new(folder)  # another process may have made it meanwhile
         os.replace(temporary, folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Made({name: library.version for name, library in libraries.items()}, size)
+
+
+def _require_new(folder: Path) -> None:
+    """Raise ArtifactError if there is such a file, or such a folder and it is not empty."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ArtifactError(
+            path=str(folder), found="a folder that is not empty, or a file", expected="the name of a new folder"
+        )
 
 
 def _installed(name: str) -> Distribution:
