@@ -71,6 +71,10 @@ def converts(*names: str, frame: bool = False) -> Callable[[Converter], Converte
         ...     return t.mul(t.cast(x, "f64"), 2.0)
     """
 
+    if wrong := [name for name in names if not isinstance(name, str) or "." not in name]:
+        found = ", ".join(map(repr, wrong))
+        raise TypeError(f'hbc.converts: found {found}, expected public dotted names of classes, such as "mypackage.Doubler"')
+
     def register(function: Converter) -> Converter:
         for name in names:
             CONVERTERS[name] = Entry(function, frame)
@@ -149,11 +153,13 @@ def load_converters(name: str) -> None:
 @functools.cache
 def load_library(library: str) -> None:
     """Import hbc's own converters of one library (a top-level package name). Of a package all modules are imported, so that a new module
-    needs no entry anywhere. Does nothing for other libraries."""
+    needs no entry anywhere. Converters of others that are there already stay. Does nothing for other libraries."""
     if library in MODULES:
+        others = dict(CONVERTERS)
         module = importlib.import_module(MODULES[library])
         for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
             importlib.import_module(f"{module.__name__}.{found.name}")
+        CONVERTERS.update(others)
 
 
 def load_plugins() -> int:

@@ -7,6 +7,7 @@ import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 import hbc
+from hbc.ops import tensor as t
 from hbc.parser import registry
 
 X = np.random.default_rng(0).normal(size=(40, 3)) * 5
@@ -209,6 +211,7 @@ def test_broken_entry_points_name_themselves(mypackage: Path) -> None:
         (lambda m, x: {"two words": x}, TypeError, "'two words'"),
         (lambda m, x: {"_hidden": x}, TypeError, "'_hidden'"),
         (lambda m, x: {"save": x}, ValueError, "found the methods save"),
+        (lambda m, x: t.div(x, m.scale_), TypeError, "is not exact in i64, the dtype of the other operand: cast that first"),
     ],
 )
 def test_what_a_converter_may_return(
@@ -217,6 +220,24 @@ def test_what_a_converter_may_return(
     hbc.converts("mypackage.MyScaler")(converter)
     with pytest.raises(error, match=message):
         hbc.convert(fitted()[0], "numpy")
+
+
+@pytest.mark.parametrize("names", [(StandardScaler,), ("MyScaler",), (lambda m, x: x,)])
+def test_what_is_no_name_of_a_class(names: tuple[Any, ...]) -> None:
+    """Registered under it, a converter would never be found."""
+    with pytest.raises(TypeError, match="expected public dotted names of classes"):
+        hbc.converts(*names)
+
+
+def test_a_converter_of_the_caller_stays(mypackage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where hbc's own converters of the library are imported after it."""
+    text = 'import hbc\nhbc.converts("mypackage.MyScaler")(lambda m, x: None)\n'
+    (mypackage / "own_converters.py").write_text(text)
+    monkeypatch.setitem(registry.MODULES, "mypackage", "own_converters")
+    registry.load_library.cache_clear()
+    hbc.converts("mypackage.MyScaler")(lambda m, x: t.cast(x, "f64"))
+    np.testing.assert_array_equal(hbc.convert(fitted()[0], "numpy").transform(X), X)
+    del sys.modules["own_converters"]
 
 
 # --- a library from outside --------------------------------------------------------------------------------------------

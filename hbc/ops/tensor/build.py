@@ -63,7 +63,7 @@ def _operands(*values: Operand) -> list[Node]:
             continue
         node = constant(value) if dtype is None else constant(value, dtype)
         exact = dtype in FLOATS or bool(np.all(node.op.evaluate() == np.asarray(value)))
-        require(exact, f"{value!r} is not exact in {dtype}")
+        require(exact, f"{value!r} is not exact in {dtype}, the dtype of the other operand: cast that first")
         nodes.append(node)
     return nodes
 
