@@ -101,6 +101,17 @@ def test_python_without_hbc(folder: Path) -> None:
     says_what_is_expected(run(folder, sys.executable, "-S", "-I", "alone.py"))
 
 
+def test_a_result_of_float32(folder: Path) -> None:
+    """The program in Python asks the library for the type of its result."""
+    model = hbc.convert(LogisticRegression().fit(X.astype(np.float32), LABELS))
+    (folder / "single").mkdir()
+    model.export(folder / "single" / "libmodel.so", methods="predict_proba")
+    expected = model.predict_proba(ROWS)
+    assert expected.dtype == np.float32
+    said = run(folder / "single", sys.executable, "../main.py")
+    assert re.findall(r"repaid (0\.\d{4})", said) == [f"{p:.4f}" for p in expected[:, 1]]
+
+
 def test_rust(folder: Path) -> None:
     needs("rustc")
     run(folder, "rustc", "-O", "main.rs", "-L", ".", "-C", "link-arg=-Wl,-rpath,.", "-o", "main_rust")
