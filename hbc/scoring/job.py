@@ -171,7 +171,7 @@ class Job:
         """Raise ArtifactError if the folder of the results is that of another run, or has files of their names which no manifest tells."""
         if self.folder is None or restart:
             return
-        if self._manifest.document() is not None:
+        if self._manifest.earlier() is not None:
             self._manifest.go_on()
             return
         for fragment in self.fragments:

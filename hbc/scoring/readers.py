@@ -213,11 +213,13 @@ def require_columns(file: str, names: Sequence[str], wanted: Sequence[str], why:
     missing = [name for name in wanted if name not in names]
     if missing:
         close = meant(missing[0], list(names)) if len(missing) == 1 else ""
+        between = next((sign for sign in ";\t|" if len(names) == 1 and sign in names[0]), "")
+        other = f" If {between!r} stands between columns: separator, --separator." if between else ""
         raise InvalidInputError(
             found=f"no column {', '.join(map(repr, missing[:10]))}{close}{' …' if len(missing) > 10 else ''}",
             expected=why,
             where=file,
-            advice=f"The file has the columns {', '.join(map(repr, names[:20]))}{' …' if len(names) > 20 else ''}.",
+            advice=f"The file has the columns {', '.join(map(repr, names[:20]))}{' …' if len(names) > 20 else ''}.{other}",
         )
     twice = [name for name in wanted if list(names).count(name) > 1]
     if twice:

@@ -93,7 +93,7 @@ class Manifest:
     def go_on(self) -> None:
         """Take over what the manifest of an earlier start says is done, if there is one. Raises ArtifactError if the model, the options or
         the inputs are others now, or if it cannot be read."""
-        document = self.document()
+        document = self.earlier()
         if document is None:
             return
         if document["fingerprint"] != self.fingerprint and (difference := self._difference(document)):
@@ -112,6 +112,15 @@ class Manifest:
     def _facts(self, fragment: Fragment) -> dict[str, Any]:
         names = ("input", "format", "size", "modified", "output_format", "compression")
         return {name: getattr(fragment, name) for name in names} | {"output": self.below(fragment.output)}
+
+    def earlier(self) -> Any:
+        """The manifest of an earlier start. None if there is none, or if a start with other options has ended before it wrote a result,
+        such as one with a wrong name. (Behind a URL, where nothing is locked, it may still be at work.)"""
+        document = self.document()
+        if document is None or document["fingerprint"] == self.fingerprint or document["done"] or not self._folder.local:
+            return document
+        written = any(self._folder.child(planned["output"]).exists() for planned in document["inputs"])
+        return document if written else None
 
     def document(self) -> Any:
         """The manifest that is there, None if there is none. Raises ArtifactError if it cannot be read."""

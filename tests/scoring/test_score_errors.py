@@ -92,6 +92,26 @@ def test_missing_columns(model: Path, folder: Path) -> None:
     assert hbc.score(model, folder / "in" / "a.parquet", folder / "o.parquet", dry_run=True).rows == 500
 
 
+def test_a_mistake_is_mended_without_a_restart(model: Path, folder: Path) -> None:
+    """A start that has written no result is no obstacle for the next one. What it has written is one, and so is a file of others."""
+    with pytest.raises(hbc.InvalidInputError, match="expected the columns to keep"):
+        hbc.score(model, folder / "in", folder / "out", keep="key")
+    assert (folder / "out" / "_hbc_score" / "manifest.json").exists()
+    (folder / "out" / "a.csv").write_text("of others")
+    with pytest.raises(hbc.ArtifactError, match="a file that no earlier start of this run has written"):
+        hbc.score(model, folder / "in", folder / "out", output_format="csv")
+    assert hbc.score(model, folder / "in", folder / "out").files == 3
+    with pytest.raises(hbc.ArtifactError, match=r"found the option methods = .*To begin anew"):
+        hbc.score(model, folder / "in", folder / "out", methods="predict_proba")
+
+
+def test_another_separator(model: Path, folder: Path) -> None:
+    frame_of(10).to_csv(folder / "x.csv", sep=";", index=False)
+    with pytest.raises(hbc.InvalidInputError, match=r"If ';' stands between columns: separator, --separator\."):
+        hbc.score(model, folder / "x.csv", folder / "out.csv")
+    assert hbc.score(model, folder / "x.csv", folder / "out.csv", separator=";").rows == 10
+
+
 def test_columns_of_another_type(model: Path, folder: Path) -> None:
     frame = frame_of(1200)
     frame.assign(age=["many"] * 1200).to_parquet(folder / "x.parquet")
