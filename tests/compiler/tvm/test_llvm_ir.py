@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
 
 pytest.importorskip("tvm")
 
+import tvm
+import tvm_ffi
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from tvm import tirx
 
 import hbc
 from hbc.compiler.tvm.library import export
 from hbc.compiler.tvm.run import cache, llvm_ir
 from hbc.compiler.tvm.run.llvm_ir import object_of, with_aligned_arrays, without_debug_information
+from hbc.compiler.tvm.run.targets import CHOICE, without_choices
 from hbc.linker.shared_library import shared_library
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
@@ -70,3 +76,23 @@ def test_vectors_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     (text,) = texts
     assert "load <16 x i8>" in text
     assert not re.search(r"extractelement <(16|32|64) x i64>", text)
+
+
+@pytest.mark.parametrize("transform", [tirx.transform.FlattenBuffer, tirx.transform.LowerIntrin])
+def test_passes_that_see_no_choices_make_the_same_code(transform: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are faster so, and nothing that they simplify depends on a choice."""
+    functions, linked = [], cache._linked
+
+    def link(function: Any, machine: Any) -> Any:
+        functions.append((function, machine))
+        return linked(function, machine)
+
+    for name, value in {"_linked": link, "_alive": WeakValueDictionary(), "_recent": OrderedDict()}.items():
+        monkeypatch.setattr(cache, name, value)
+    monkeypatch.setenv("HBC_CACHE", "")
+    hbc.convert(RandomForestClassifier(4, max_depth=3, random_state=0).fit(X, X[:, 0] > 0), strategy="scan").predict_proba(X)
+    ((function, machine),) = functions
+    module = tirx.transform.BindTarget(machine.target)(tvm.IRModule({"f": function}))
+    passes = without_choices(transform())
+    assert CHOICE in str(passes[0](module))
+    assert tvm_ffi.structural_equal(tvm.ir.transform.Sequential(passes)(module), transform()(module), map_free_vars=True)
