@@ -110,7 +110,8 @@ class TorchCompiler(Compiler):
         write_atomically(path, lambda file: file.write(content.getbuffer()))
 
     def module(self, graph: Graph, options: CompileOptions) -> Program:
-        return Program(graph).to(checked_device(self.name, options)).eval()
+        columns: dict[str, tuple[int, ...]] = {node.op.name: () for node in graph.inputs if isinstance(node.op, Input)}
+        return Program(graph, columns).to(checked_device(self.name, options)).eval()
 
 
 COMPILER = TorchCompiler()

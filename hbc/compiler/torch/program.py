@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hbc.compiler.torch.exact import Function
+from hbc.compiler.torch.exact import Function, scripted, tracing
 from hbc.compiler.torch.products import Products, by_parts
 from hbc.compiler.torch.rules import PARAMETERS, WORKSPACE, function_of
+from hbc.errors import InvalidInputError
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, array_key, topological
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
@@ -66,7 +67,9 @@ class Program(nn.Module):
     and returns a tensor, or a tuple of several. The module itself, called, is `forward`. Constants are buffers. Results have gradients with
     respect to inputs, and to buffers that require them, wherever PyTorch's operators have them."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, columns: Mapping[str, Sequence[int]] | None = None) -> None:
+        """columns: input → the columns of the model's input that it holds (() if they are not known), for a Program whose inputs do not
+        come from hbc. A tensor of another width is then an error. Otherwise its first columns would be taken for those of the model."""
         super().__init__()
         graph = rewrite(graph, by_parts)
         self.operators = graph
@@ -75,6 +78,9 @@ class Program(nn.Module):
         self._methods = {name: self._schedule(graph, group) for name, group in graph.outputs.items()}
         self._input_types = [node.type for node in graph.inputs]
         self._result_types = {name: [node.type for node in group] for name, group in graph.outputs.items()}
+        self._columns = (
+            None if columns is None else [tuple(columns[node.op.name]) for node in graph.inputs if isinstance(node.op, Input)]
+        )
         self._main = main_method(graph.outputs)
         for name in graph.outputs:
             object.__setattr__(self, entry(name), functools.partial(self.compute, name))
@@ -122,6 +128,8 @@ class Program(nn.Module):
         method = self._methods[name]
         values: list[Any] = [None] * method.size
         for i, (value, kind) in enumerate(zip(inputs, self._input_types, strict=True)):
+            if self._columns is not None and len(kind.shape) == 2:
+                value = _of_width(value, int(kind.shape[1]), self._columns[i])
             values[i] = value.to(torch.int32) if kind.dtype == "u16" else value
         for i, buffer in enumerate(method.buffers, len(inputs)):
             values[i] = self._buffers[buffer]
@@ -142,6 +150,24 @@ class Program(nn.Module):
     def width(self, name: str) -> Width:
         """The bytes of the widest value of a method, for one row."""
         return self._methods[name].width
+
+
+def _of_width(x: Tensor, width: int, columns: tuple[int, ...]) -> Tensor:
+    """x, which must be a matrix of `width` columns. A trace keeps the check, whose error is then torch.jit.Error. Raises
+    InvalidInputError. columns: those of the model's input, for the message; () if they are not known."""
+    listed = ": " + ", ".join(map(str, columns[:20])) + (", …" if len(columns) > 20 else "") + " (the first is 0)"
+    expected = f"a matrix of {width} columns, those that the model reads{listed if columns else ''}"
+    if tracing():
+        return scripted(_checked_in_a_trace)(x, width, f"expected {expected}")
+    if x.ndim != 2 or x.shape[1] != width:
+        raise InvalidInputError(found=f"a tensor of shape {tuple(x.shape)}", expected=expected)
+    return x
+
+
+def _checked_in_a_trace(x: Tensor, width: int, message: str) -> Tensor:
+    if x.dim() != 2 or x.size(1) != width:
+        raise ValueError(message)
+    return x
 
 
 FORWARD = ("predict_proba", "transform", "predict")

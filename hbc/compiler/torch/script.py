@@ -20,6 +20,7 @@ from hbc.compiler.torch.resident import memory_of
 from hbc.compiler.torch.run import TorchExecutable
 from hbc.compiler.torch.trace import trace
 from hbc.ir.graph import Graph
+from hbc.ir.signature import input_layout
 from hbc.ir.store import write_atomically
 from hbc.lazy import record
 from hbc.process import SOURCE, show
@@ -62,7 +63,9 @@ class TorchScriptCompiler(TorchCompiler):
         (`apply` is called `apply_`), with one tensor for each of the graph's inputs."""
         device, content = checked_device(self.name, options), io.BytesIO()
         with quiet_jit():
-            torch.jit.save(trace(Program(graph).to(device).eval(), graph, device, forward=True), content)
+            torch.jit.save(
+                trace(Program(graph, input_layout(about.kinds)).to(device).eval(), graph, device, forward=True), content
+            )
         write_atomically(path, lambda file: file.write(content.getbuffer()))
 
 

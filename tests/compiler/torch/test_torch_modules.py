@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
+from sklearn.compose import make_column_transformer  # noqa: E402
 from sklearn.decomposition import PCA  # noqa: E402
 from sklearn.ensemble import RandomForestClassifier  # noqa: E402
 from sklearn.impute import SimpleImputer  # noqa: E402
@@ -134,3 +135,23 @@ def test_a_file_of_torch_export_holds_one_method(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"torch\.export cannot hold this model"):
         neighbours.export(tmp_path / "two.pt2")
     assert [path.name for path in tmp_path.iterdir()] == ["m.pt2"]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated")
+def test_columns_that_are_not_read_are_left_out(tmp_path: Path) -> None:
+    """A matrix with all columns is refused: its first ones would be taken for those that the model reads."""
+    X = np.random.default_rng(0).normal(size=(50, 9)).astype("f4")
+    model = make_pipeline(make_column_transformer((StandardScaler(), [0, 8])), LogisticRegression()).fit(X, X[:, 8] > 0)
+    compiled = hbc.convert(model, "torch", X)
+    compiled.export(tmp_path / "model.pt")
+    compiled.export(tmp_path / "model.pt2")
+    loaded = torch.jit.load(tmp_path / "model.pt")
+    whole, read = torch.tensor(X), torch.tensor(X[:, [0, 8]])
+    for module in (compiled.module, loaded, torch.export.load(tmp_path / "model.pt2").module()):
+        np.testing.assert_allclose(module(read), model.predict_proba(X), rtol=1e-5, atol=1e-6)
+    with pytest.raises(hbc.InvalidInputError, match="a matrix of 2 columns, those that the model reads"):
+        compiled.module(whole)
+    with pytest.raises(torch.jit.Error, match=r"a matrix of 2 columns, those that the model reads: 0, 8 \(the first is 0\)"):
+        loaded.predict(whole)
+    with pytest.raises(AssertionError, match="2"):
+        torch.export.load(tmp_path / "model.pt2").module()(whole)
