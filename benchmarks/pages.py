@@ -39,6 +39,8 @@ RUNS = {
     "rest": "some of these ensembles again, with later kernels",
     "again": "some operators again, with a later kernel of the argmax",
     "lone": "three operators again, with later kernels",
+    "later": "26 operators again, with later kernels",
+    "boosted": "the boosted ensembles again, while the machine was busy",
     "350": "the next 350 pipelines",
     "epsilon": "epsilon alone",
     "mixed": "records of numbers and strings",
