@@ -10,8 +10,11 @@ from benchmarks.report import MAIN, fastest_peer, microseconds
 BENCHMARKS = ("trees", "paper", "scaling", "pipelines500", "operators", "frames", "text")
 """The benchmarks with peers, whose results have the times of engines by the rows of a call."""
 CAUSES = {
-    ("operators", "Binarizer"): "one comparison a number: both read and write memory, and wait for it. On Zen 3 the virtual machine gave "
-    "new memory for results at 0.3 GB/s, of hbc and of scikit-learn (system time); ONNX Runtime keeps its memory. 1.02× in a run before",
+    (
+        "operators",
+        "Binarizer",
+    ): "one comparison a number: both read and write memory, and wait for it. On Zen 3 the virtual machine "
+    "gave new memory for results at 0.3 GB/s, to scikit-learn too, and ONNX Runtime keeps its own. 1.02× in a run before",
     ("operators", "NeighborhoodComponentsAnalysis"): "measured with older kernels, and not again there; 2.1× on Zen 5",
     (
         "pipelines500",
