@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hbc.compiler.tvm.nest.schedule import LANES, GpuTiles
+from hbc.compiler.tvm.nest.schedule import LANES
 from hbc.compiler.tvm.trees.gpu.memory import LINE
-from hbc.compiler.tvm.trees.gpu.planes import pack_planes
+from hbc.compiler.tvm.trees.gpu.planes import FIRST_LEVELS, levels_of, pack_planes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE
-from hbc.compiler.tvm.trees.gpu.tiles import TiledTrees, passes_of
+from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, passes_of
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.types import Array, dtype_name
 from hbc.ops.tree import TreeEnsemble
@@ -98,8 +98,9 @@ def beside(
         """How often nvcc has written the code of a round."""
         return min((reads[line] for line in own[loop] if reads[line]), default=1)
 
-    tiles, threads = form.tiles_of(op)[0], form.threads(op)
-    passes.rounds = passes_of(op, threads)
+    tiles, rows = form.tiles_of(op)[0], form.rows_of_thread(op)
+    threads = form.threads(op) * WORD // rows
+    passes.rounds = passes_of(op, form.threads(op))
     tile.rounds = tiles.count / passes.rounds
     tree.rounds = op.n_trees / tiles.count
     for outer in (None, tile):
@@ -113,9 +114,9 @@ def beside(
     columns = np.array([loop_rounds(lines[loop.first - 1]) for loop in ranking.around()])  # a group of them after the other
     for loop, rounds in zip(ranking.around(), columns, strict=True):
         loop.rounds = rounds
-    search.rounds = sum(len(values).bit_length() for values in ranked.thresholds) / columns.prod() / written(search)
+    search.rounds = (levels_of(ranked) - FIRST_LEVELS).sum() / columns.prod() / written(search)
     planes.rounds = form.planes(op) / columns.prod() / written(planes)
-    own_rows = np.arange(LANES) * GpuTiles.rows_of_thread
+    own_rows = np.arange(LANES) * rows
     lines_of_row, lines_of_result = (
         pieces_of_read(own_rows * width * size)
         for width, size in ((x.shape[1], x.itemsize), (op.n_outputs, op.values.itemsize))
@@ -125,7 +126,7 @@ def beside(
         if number in walk:
             continue
         around = inner[line].around() if line in inner else []
-        times = float(np.prod([loop.rounds for loop in around])) / GpuTiles.rows_of_thread
+        times = float(np.prod([loop.rounds for loop in around])) / rows
         into = found.trees if tile in around else found.rows
         into[pipe(text)] += times
         into[ALL] += times
@@ -159,7 +160,8 @@ def lines_of_search(op: TreeEnsemble, x: Array) -> float:
     found = []
     for feature, levels, start in zip(planes.feature, planes.levels, planes.start, strict=True):
         at = np.ones(len(x), np.int64)
-        for _ in range(levels):
-            found.append(np.mean([pieces_of_read(warp * size) for warp in (start + at).reshape(-1, LANES)]))
+        for level in range(levels):
+            reads = np.mean([pieces_of_read(warp * size) for warp in (start + at).reshape(-1, LANES)])
+            found += [reads] * (level >= FIRST_LEVELS)
             at = 2 * at + (planes.thresholds[start + at] < x[:, feature])
     return float(np.mean(found))

@@ -26,7 +26,7 @@ from hbc.compiler.tvm.nest.schedule import LANES
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, H200, cycles
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.forks import EXITS, LEVELS, WORDS
-from hbc.compiler.tvm.trees.gpu.levels import READS_OF_TOP, layout_of, top_levels
+from hbc.compiler.tvm.trees.gpu.levels import MOST_ROWS, layout_of, reads_of_top, top_levels
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, L1, LINE, SECTOR, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees
@@ -236,7 +236,7 @@ def _step(op: TreeEnsemble, x: Array, at: Array) -> tuple[Array, Array]:
 def _by_level(op: TreeEnsemble, x: Array, tree: int) -> tuple[list[Array], Array]:
     """The place of each row's node in every step, and of its leaf at the end: in a perfect tree, whose children are partly swapped."""
     depth = int(op.depths.max())
-    (swapped,) = perfect_trees(op, op.once(ranked_trees), np.array([tree]), depth, top_levels(depth, 4)).swapped
+    (swapped,) = perfect_trees(op, op.once(ranked_trees), np.array([tree]), depth, top_levels(depth, MOST_ROWS)).swapped
     at, place, places = np.full(len(x), op.roots[tree]), np.ones(len(x), np.int64), []
     for _ in range(depth):
         places.append(place)
@@ -357,13 +357,14 @@ def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) 
     code, walk = walking_loop(disassembled(source), max(kernels_of(source)).name, form.bits)
     loop = code[walk.start : walk.stop]
     pipes = Counter(pipe(instruction.text) for instruction in loop)
-    together = top_levels(int(op.depths.max()), 4) if form.name == "levels" else 0
+    rows_of_thread = form.rows_of_thread(op)
+    together = top_levels(int(op.depths.max()), rows_of_thread) if form.name == "levels" else 0
     far = walked_forks(op, rows) if issubclass(form, FarLinks) else None
     steps = LEVELS * far.turns if far else float(op.depths.max() if form.name == "levels" else op.depths.mean())
-    # A round of the loop is one tree, or as many steps as it has reads of ranks, for four rows.
-    share = 0.25 if form.name == "levels" else steps / rank_reads(loop, form.bits)
+    # A round of the loop is one tree for the rows of a thread, or as many steps as it has reads of ranks.
+    share = 1 / rows_of_thread if form.name == "levels" else steps / rank_reads(loop, form.bits)
     counts = {name: count * share for name, count in (pipes | {ALL: len(loop)}).items()}
-    top, ranks = READS_OF_TOP[together], steps - together
+    top, ranks = reads_of_top(together, rows_of_thread), steps - together
     from_l2 = 0.0
     if far:
         shared = f"{ranks:.1f} (ranks)"

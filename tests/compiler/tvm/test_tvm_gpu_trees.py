@@ -15,7 +15,7 @@ from random_trees import RANDOM, random_ensemble, random_tree, rows_at_threshold
 
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.compiler import COMPILER
-from hbc.compiler.tvm.nest.schedule import MOST_SHARED, WALKERS, GpuFewRows, GpuLaneTrees, GpuTiles
+from hbc.compiler.tvm.nest.schedule import MOST_SHARED, WALKERS, GpuFewRows, GpuLaneTrees, GpuRows, GpuTiles
 from hbc.compiler.tvm.run.methods import GraphMethods
 from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.gpu import choice
@@ -271,7 +271,8 @@ def test_any_number_of_rows(rows: tuple[int, int]) -> None:
     (found,), (expected,), launches = run(op(input_of(data)), data=data[: few + many], seed=many, few_rows=few, lane_rows=0)
     np.testing.assert_array_equal(found, expected)
     wanted = [*([-(-few // 32)] if few else []), -(-many // (2048 if many > few else 32))]
-    assert [(launch.block, launch.grid) for launch in launches] == [(512, grid) for grid in wanted]
+    blocks = [*([512] if few else []), 256 if many > few else 512]
+    assert [(launch.block, launch.grid) for launch in launches] == list(zip(blocks, wanted, strict=True))
 
 
 @emulates
@@ -386,7 +387,7 @@ def test_the_schedule_of_a_method() -> None:
     assert schedule_for((replace(op, output="leaf")(x),), usual) is usual
     schedule = schedule_for((op(x), op.run_as("links")(x)), usual)
     assert isinstance(schedule, GpuTiles)
-    assert schedule.threads == 512
+    assert (schedule.threads, schedule.rows_of_thread) == (512, 4)
     assert schedule.shared <= MOST_SHARED
     assert isinstance(schedule.few, GpuFewRows)
     assert (schedule.few_rows, schedule.few.threads) == (choice.FEW_ROWS, 512)
@@ -394,6 +395,21 @@ def test_the_schedule_of_a_method() -> None:
     assert isinstance(schedule.few.few, GpuLaneTrees)
     assert (schedule.few.few_rows, schedule.few.few.threads) == (rows_of_lanes(op, FORMS["levels"]), 512)
     assert schedule.fewest is schedule.few.few
+
+
+def test_eight_rows_a_thread() -> None:
+    """Only where a thread has one sum for each, and reads what trees compare from X."""
+    op, data = for_strategy("levels", "float32 sums", 1)
+    x = input_of(data)
+    assert op.n_outputs == 1
+    for nodes, shape in (
+        ((op(x),), (256, 8)),
+        ((op(x), op.run_as("links")(x)), (512, 4)),
+        ((op(x), op(t.Concat()(x))), (512, 4)),
+    ):
+        schedule = schedule_for(nodes, usual=GpuRows())
+        assert isinstance(schedule, GpuTiles)
+        assert (schedule.threads, schedule.rows_of_thread) == shape
 
 
 @emulates

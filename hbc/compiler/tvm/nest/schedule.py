@@ -1,7 +1,7 @@
 """How a kind of processor divides the rows of a call: blocks, vectors of rows, memory, and the tree kernels that there are.
 
 CpuBlocks                                     GpuRows                                 GpuTiles
-for block in rows / 256:                      thread of row in rows:                  block of 512 threads, 4 rows each:
+for block in rows / 256:                      thread of row in rows:                  block of 512 threads, 4 rows each (or 256, 8):
     trees of the whole block                      all statements, for this row            trees of the whole block, tile by tile
     for chunk in block / 16:                                                              for row in the thread's rows:
         all statements, for 16 rows at once                                                   all statements, for this row
@@ -217,8 +217,13 @@ WALKERS = FEW_WARPS - 1
 clocks, and the walk of a tree of depth 8 about 740."""
 
 
+ROWS_OF_WORD = 4
+"""Rows of a thread whose bytes are one word of shared memory, so that each thread of a warp reads from a bank of its own."""
+
+
 class GpuTiles(GpuSchedule):
-    """Each thread of a CUDA launch computes four consecutive rows. The threads of a block share memory, through which trees pass in tiles.
+    """Each thread of a CUDA launch computes four or eight consecutive rows. The threads of a block share memory, through which trees pass
+    in tiles.
 
     It is good for ensembles, which all rows of a block walk at about the same time. Its limit is shared memory: see trees/gpu. Code of this
     schedule may have barriers: threads beyond the last row run it too, with no rows.
@@ -226,16 +231,16 @@ class GpuTiles(GpuSchedule):
 
     tree_kernels: tuple[str, ...] = ("walk", "levels", "links", "far_links", "wide_links")
 
-    rows_of_thread = 4
-    """Their bytes are one word of shared memory, so that each thread of a warp reads from a bank of its own."""
-
-    def __init__(self, threads: int, shared: int, few: GpuFewRows | None = None, few_rows: int = 0) -> None:
+    def __init__(
+        self, threads: int, shared: int, few: GpuFewRows | None = None, few_rows: int = 0, rows_of_thread: int = ROWS_OF_WORD
+    ) -> None:
         """threads: of a block. shared: the bytes of its shared memory."""
         self.threads, self.shared, self.few, self.few_rows = threads, shared, few, few_rows
+        self.rows_of_thread = rows_of_thread
         self.plane_rows = threads * self.rows_of_thread
         """The rows of a block, which nodes of trees count in (trees/gpu/levels.py)."""
         self.words = threads
-        """The words of a plane: one for each thread that has rows of its own."""
+        """The threads that have rows of their own: so many words of a plane lie side by side, for four rows of each thread."""
         self.thread = tirx.Var("threadIdx_x", "int32")
         self._memory: Any = None
 
@@ -299,7 +304,6 @@ class GpuFewRows(GpuTiles):
     waits for memory once, and not once for each column that a warp has, and rows may lie in the host's memory.
     """
 
-    rows_of_thread = 1
     together = LANES
     """The rows of a block. So many threads, one after the other, have different ones."""
 
@@ -308,7 +312,7 @@ class GpuFewRows(GpuTiles):
     ) -> None:
         """plane_rows: those of the `GpuTiles` beside it, whose trees it walks. staged: the name of each input that is copied, and
         where its rows begin: the number of the element, as if all of shared memory had its dtype."""
-        super().__init__(LANES * FEW_WARPS, shared, few, few_rows)
+        super().__init__(LANES * FEW_WARPS, shared, few, few_rows, rows_of_thread=1)
         self.plane_rows, self.words, self.staged = plane_rows, self.together, staged
 
     @property

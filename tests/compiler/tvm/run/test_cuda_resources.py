@@ -59,7 +59,7 @@ def test_trees_stay_within_their_limits() -> None:
 @pytest.mark.parametrize(
     ("name", "local", "threads", "warps"),
     [
-        ("trees of depth 6", 0, 512, 32),
+        ("trees of depth 6", 0, 256, 16),
         ("forest of vectors in levels", 0, 512, 32),
         ("linked trees of 31 leaves", 0, 512, 32),
         ("forest of forks", 0, 256, 24),

@@ -12,7 +12,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hbc.compiler.tvm.nest.schedule import MOST_SHARED, GpuFewRows, GpuLaneTrees, GpuTiles, Schedule, staged_stride
+from hbc.compiler.tvm.nest.schedule import (
+    MOST_SHARED,
+    ROWS_OF_WORD,
+    GpuFewRows,
+    GpuLaneTrees,
+    GpuTiles,
+    Schedule,
+    staged_stride,
+)
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.lanes import fits_lanes, rows_of_lanes, shared_bytes_of_lanes
 from hbc.compiler.tvm.trees.gpu.levels import Levels
@@ -48,14 +56,18 @@ H200 = SMS * 1.75e9 * 32
 
 def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
     """The schedule of a method for a GPU: `GpuTiles` if the strategy of some trees asks for it and they fit, else `usual`."""
-    tiled = [
-        (op, FORMS[op.strategy])
-        for op in (node.op for node in topological(outputs))
-        if isinstance(op, TreeEnsemble) and op.strategy in FORMS and FORMS[op.strategy].fits(op)
+    nodes = [
+        node
+        for node in topological(outputs)
+        if isinstance(op := node.op, TreeEnsemble) and op.strategy in FORMS and FORMS[op.strategy].fits(op)
     ]
+    tiled = [(op, FORMS[op.strategy]) for op in (node.op for node in nodes) if isinstance(op, TreeEnsemble)]
     if not tiled:
         return usual
     threads = min(form.threads(op) for op, form in tiled)
+    rows = min(form.rows_of_thread(op) for op, form in tiled)
+    if any(not isinstance(node.inputs[0].op, Input) for node in nodes):
+        rows = ROWS_OF_WORD  # columns that the code computes for the trees may lie in a thread's own memory, for each row
     shared = max(shared_bytes(op, form, threads) for op, form in tiled)
     shared_of_few = max(shared_bytes_of_few(op, form) for op, form in tiled)
     few = None
@@ -66,7 +78,7 @@ def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
             lanes = GpuLaneTrees(plane_rows, *_with_staged(outputs, shared_of_lanes, GpuLaneTrees.together))
             lane_rows = min(LANE_ROWS, *(rows_of_lanes(op, form) for op, form in tiled))
         few = GpuFewRows(plane_rows, *_with_staged(outputs, shared_of_few, GpuFewRows.together), lanes, lane_rows)
-    return GpuTiles(threads, shared, few, FEW_ROWS)
+    return GpuTiles(threads * WORD // rows, shared, few, FEW_ROWS, rows)
 
 
 def _with_staged(outputs: Sequence[Node], shared: int, rows: int) -> tuple[int, dict[str, int]]:

@@ -10,12 +10,12 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
-from hbc.compiler.tvm.nest.schedule import GpuTiles
+from hbc.compiler.tvm.nest.schedule import ROWS_OF_WORD
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE, PLANE_BYTES
-from hbc.compiler.tvm.trees.gpu.tiles import WORD, Bounds, PackedTrees, TiledTrees, by_output
+from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD, Bounds, PackedTrees, TiledTrees, by_output
 from hbc.compiler.tvm.trees.gpu.work import work
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
@@ -23,22 +23,22 @@ from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
 
 MOST_LEVELS = 8
+MOST_ROWS = 8
+"""Rows of a thread that adds one sum a row, in blocks of so few planes that they have 2,048 rows. Nodes of the first levels are read and
+taken apart once for all of them, and half as many warps count trees and copy tiles."""
 MANY_LEVELS = 6
-"""From so many levels on, three are walked for four rows at once, else two. The third one takes 11 instructions for integers instead of 2,
-and half a wavefront less."""
+"""With four rows a thread, three levels are walked for four rows at once from so many levels on, else two. The third one takes 11
+instructions for integers instead of 2, and half a wavefront less. With eight rows it takes 7, and three quarters less."""
 MOST_OF_WORDS = 6
 """The most levels of trees whose nodes are words: those of each level lie in different banks. A step takes an instruction less than with
 nodes of two bytes, which have room for two more levels in as many banks."""
 RANK_BIT = 23
 """The lowest bit of the rank in a node of a word. So the highest one of `node - (byte << 23)` says which is greater."""
-READS_OF_TOP = {0: 0.0, 2: 1.25, 3: 2.75}
-"""Wavefronts of the first levels for a warp of rows. Four of them share a read of nodes, of two or four words, and a read of each plane."""
 WORK_OF_TOP = {
-    0: work(2.0, 0.0, 2.0, READS_OF_TOP[0]),
-    2: work(10.2, 6.4, 2.3, READS_OF_TOP[2]),
-    3: work(19.4, 12.8, 4.1, READS_OF_TOP[3]),
+    ROWS_OF_WORD: {0: work(2.0, 0.0, 2.0, 0.0), 2: work(10.2, 6.4, 2.3, 0.0), 3: work(19.4, 12.8, 4.1, 0.0)},
+    MOST_ROWS: {0: work(1.0, 0.0, 1.0, 0.0), 2: work(7.7, 4.7, 1.6, 0.0), 3: work(15.1, 9.7, 3.1, 0.0)},
 }
-"""The work of the first levels, and of the loop over trees."""
+"""The work of the first levels and of the loop over trees, by the rows of a thread, without reads of shared memory."""
 WORK_OF_STEP = {WORD: work(6.0, 2.0, 2.0, 2.0), WORD // 2: work(7.0, 2.0, 3.0, 2.0)}
 """The work of a level below, by the bytes of a node: a read of the node, and one of the plane."""
 BEYOND_BANKS = 0.45
@@ -67,9 +67,10 @@ class Levels(TiledTrees):
     Values of eight bytes lie in two parts, the lower words and the higher ones. A warp reads eight bytes a row in two halves, each from 16
     pairs of banks. Two reads of words, each from 32 banks, meet in banks less often.
 
-    The first two or three levels are walked for the thread's four rows at once. Their nodes are few enough to compare all of them. A word
+    The first two or three levels are walked for four rows of a thread at once. Their nodes are few enough to compare all of them. A word
     of a plane has the bytes of four rows, and six or seven instructions tell which are above a rank. So these rows share the reads of nodes
-    and of planes: at depth 4 these are 3 wavefronts instead of 8.
+    and of planes. Where a thread has eight rows, it reads these nodes and takes them apart once for all of them. So at depth 4 these are 4
+    wavefronts for the nodes and planes of all levels instead of 8.
 
     It is good for trees of nearly equal depth: it does the work of the deepest tree for all of them. Its limits: depth 8 (each level more
     doubles the memory, and the reads of a warp then meet in banks); 128 planes.
@@ -86,6 +87,10 @@ class Levels(TiledTrees):
         self.row_bits = rows.bit_length() - 1
 
     @classmethod
+    def rows_of_thread(cls, op: TreeEnsemble) -> int:
+        return MOST_ROWS if cls.threads(op) == THREADS[0] and op.n_outputs == 1 else ROWS_OF_WORD
+
+    @classmethod
     def fits(cls, op: TreeEnsemble) -> bool:
         return (
             op.output == "sum" and _depth(op) <= MOST_LEVELS and layout_of(op).tree <= MOST_TILE_BYTES and cls.threads(op) > 0
@@ -94,10 +99,12 @@ class Levels(TiledTrees):
     @classmethod
     def work(cls, op: TreeEnsemble) -> Array:
         depth, layout, size = _depth(op), layout_of(op), op.values.itemsize
-        top = top_levels(depth, GpuTiles.rows_of_thread)
+        rows = cls.rows_of_thread(op)
+        top = top_levels(depth, rows)
         beyond = work(0.0, 0.0, 0.0, BEYOND_BANKS if depth == MOST_LEVELS else 0.0)
-        walk = WORK_OF_TOP[top] + WORK_OF_STEP[layout.node] * (depth - top) + beyond
-        copies = WORK_OF_TREE + WORK_OF_PIECE * (layout.tree // PIECE)
+        walk = WORK_OF_TOP[rows][top] + WORK_OF_STEP[layout.node] * (depth - top) + beyond
+        walk += work(0.0, 0.0, 0.0, reads_of_top(top, rows))
+        copies = (WORK_OF_TREE + WORK_OF_PIECE * (layout.tree // PIECE)) * (ROWS_OF_WORD / rows)
         value = WORK_OF_VALUE[size] + work(0.0, 0.0, 0.0, READS_OF_WORD.get(depth, 1.0) * size / WORD)
         return op.n_trees * ((walk + copies) * cls.walks(op) + value * op.values.shape[1])
 
@@ -108,7 +115,7 @@ class Levels(TiledTrees):
     @classmethod
     def pack(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTrees:
         trees, depth = np.concatenate([*by_output(op), np.zeros(0, np.int64)]).astype(np.int64), _depth(op)
-        layout, top = layout_of(op), top_levels(depth, GpuTiles.rows_of_thread)
+        layout, top = layout_of(op), top_levels(depth, MOST_ROWS)
         perfect = perfect_trees(op, ranked, trees, depth, top)
         place = np.append(planes.number[ranked.split_plane], 0)[perfect.splits] * rows
         rank = np.append(ranked.split_rank, MOST_IN_PLANE)[perfect.splits]
@@ -141,7 +148,8 @@ class Levels(TiledTrees):
         nodes_of_tree = self.schedule.view(f"uint{8 * self.layout.node}", first)
         top = top_levels(self.depth, self.count)
         if top:
-            self._walk_top(top)
+            for word in range(self.count // ROWS_OF_WORD):
+                self._walk_top(top, word)
         else:
             for row in self.rows:
                 T.buffer_store(self.at, tirx.const(1, "uint32"), [row])
@@ -163,10 +171,14 @@ class Levels(TiledTrees):
                     above = tirx.shift_left(node - byte, tirx.const(32 - self.row_bits, "uint32"))
                 T.buffer_store(self.at, tirx.call_pure_extern("uint32", "__funnelshift_l", above, self.at[row], 1), [row])
 
-    def _walk_top(self, top: int) -> None:
-        """Walk the first levels for four rows at once. All rows of a block read the same nodes there, and compare a word of four bytes."""
+    def _walk_top(self, top: int, word: int) -> None:
+        """Walk the first levels for four rows of the thread at once, whose bytes are a word. All rows of a block read the same nodes there.
+        word: which word of the thread's."""
         pairs = [T.Bind(self.words_of_tree[i]) for i in range(1 << top - 1)]
-        above = [tirx.const(0, "uint32"), *(T.Bind(self._above(pairs[node // 2], node % 2)) for node in range(1, 1 << top))]
+        above = [
+            tirx.const(0, "uint32"),
+            *(T.Bind(self._above(pairs[node // 2], node % 2, word)) for node in range(1, 1 << top)),
+        ]
         places, right = tirx.const(0x01010101 << top, "uint32"), list[Expr]()
         for level in range(top):
             nodes = above[1 << level : 2 << level]
@@ -176,18 +188,19 @@ class Levels(TiledTrees):
             bit = tirx.shift_right(right[level], tirx.const(8 - top + level, "uint32"))
             places = tirx.bitwise_or(places, tirx.bitwise_and(bit, tirx.const(0x01010101 << top - 1 - level, "uint32")))
         places = T.Bind(places)
-        for row in self.rows:
-            T.buffer_store(self.at, _bytes_of(places, 0x4440 | row), [row])
+        for row in range(ROWS_OF_WORD):
+            T.buffer_store(self.at, _bytes_of(places, 0x4440 | row), [word * ROWS_OF_WORD + row])
 
-    def _above(self, pair: Expr, half: int) -> Expr:
+    def _above(self, pair: Expr, half: int, word: int) -> Expr:
         """Bit 7 of each byte: whether the byte of a row is above the rank of a node. pair: the word of two nodes. half: 0 or 1, which one.
+        word: of the thread's rows.
 
         It is the carry of `byte + 255 - rank`: the majority of the highest bits of both and of what the lower bits carry.
         """
         low = tirx.const(0x7F7F7F7F, "uint32")
         node = tirx.shift_left(pair, tirx.const(self.row_bits, "uint32")) if half else pair
         place = tirx.bitwise_or(tirx.Cast("int32", tirx.bitwise_and(node, self.plane)), self.own)
-        bytes_ = T.Bind(self.words[tirx.shift_right(place, tirx.const(2, "int32"))])
+        bytes_ = T.Bind(self.words[tirx.shift_right(place, tirx.const(2, "int32")) + word * self.schedule.words])
         least = T.Bind(_bytes_of(pair, 0x3333 if half else 0x2222))
         carry = T.Bind(tirx.Add(tirx.bitwise_and(bytes_, low), tirx.bitwise_and(least, low)))
         return tirx.bitwise_or(tirx.bitwise_and(bytes_, least), tirx.bitwise_and(tirx.bitwise_or(bytes_, least), carry))
@@ -219,7 +232,7 @@ def layout_of(op: TreeEnsemble) -> Layout:
     """How a tree of an ensemble lies in shared memory."""
     depth = _depth(op)
     node = WORD if depth <= MOST_OF_WORDS else WORD // 2
-    nodes = PIECE if top_levels(depth, GpuTiles.rows_of_thread) else 0
+    nodes = PIECE if top_levels(depth, MOST_ROWS) else 0
     values = nodes + (node << depth)
     return Layout(node, nodes, values, -(-(values + (op.values[:1].nbytes << depth)) // PIECE) * PIECE)
 
@@ -236,7 +249,14 @@ def _choose(condition: Expr, yes: Expr, no: Expr) -> Expr:
 
 def top_levels(depth: int, rows: int) -> int:
     """The levels that are walked for all rows of a thread at once; 0 if it has one row."""
-    return 0 if rows < 4 or depth < 2 else 2 if depth < MANY_LEVELS else 3
+    most = 0 if rows < ROWS_OF_WORD else 2 if rows == ROWS_OF_WORD and depth < MANY_LEVELS else 3
+    return 0 if depth < 2 else min(depth, most)
+
+
+def reads_of_top(top: int, rows: int) -> float:
+    """Wavefronts of the first levels for a warp of rows. The rows of a thread share a read of nodes, of two or four words, and four of them
+    a read of each plane."""
+    return (1 << top >> 1) / rows + ((1 << top) - 1) / ROWS_OF_WORD if top else 0.0
 
 
 def _depth(op: TreeEnsemble) -> int:

@@ -1,15 +1,16 @@
 """Ranks of a block's rows in shared memory, one byte for each row and plane (hbc/ops/tree_ranks.py says what a plane is).
 
-The code computes, in each thread for its four rows:
+The code computes, in each thread for its four or eight rows:
 
     for column in ranked columns:
         at = 1
-        for each level of the column's thresholds:                           # a binary search, for four rows at once
+        for each level of the column's thresholds:                           # a binary search, for these rows at once
             at = 2 * at + (thresholds[at] < x[row, feature])                 # thresholds lie in level order
+        # the thresholds of the first two levels are read once for all of them
         # a thread with one row goes down three levels at once: it waits for memory a third as often
         for plane of the column:
             byte = nan_byte[plane] if isnan(x) else min(max(at - 2^levels - first[plane], 0), 255)
-        bytes[plane][thread] = the bytes of four rows, one word
+        bytes[plane][thread] = the bytes of four rows, one word (of eight rows, two words, each in a part of the plane)
 
 A thread reads its own words only, so no barrier is needed. The words of a plane lie thread after thread: whatever planes the threads of a
 warp read, each reads from the bank of its own number, and a read is one wavefront.
@@ -39,15 +40,21 @@ from hbc.ops.tree_ranks import RankedTrees
 
 LEVELS_AT_ONCE = 3
 """The levels of thresholds that a thread with one row reads at once."""
+FIRST_LEVELS = 2
+"""The levels of thresholds that a thread with several rows reads once for all of them. Every column has so many at least."""
+LINE_OF_THRESHOLDS = 32
+"""A multiple of so many thresholds is where those of a column begin, at least if they are as many: so a level lies in as few lines of L1 as
+can be."""
 
 
 @record
 class PackedPlanes:
     """How rows become bytes. All arrays of integers are i64.
 
-    feature [C]: the feature of each ranked column. levels [C]: the levels of its thresholds. start [C]: where those begin, less 1.
-    thresholds: of all columns, each in level order and filled up with inf to 2^levels - 1. planes [C + 1]: column c has the planes
-    planes[c]:planes[c + 1]. first [P]: the rank that is byte 0 of a plane. nan_byte [P]: the byte of NaN.
+    feature [C]: the feature of each ranked column. levels [C]: the levels of its thresholds. start [C]: where those begin, at a place 0
+    that is none. thresholds: of all columns, each in level order from its place 1 on, and filled up with inf to 2^levels - 1.
+    planes [C + 1]: column c has the planes planes[c]:planes[c + 1]. first [P]: the rank that is byte 0 of a plane.
+    nan_byte [P]: the byte of NaN.
     number [P]: for each plane of `RankedTrees`, its number here, where the planes of a column lie together.
     """
 
@@ -74,18 +81,29 @@ def pack_planes(ranked: RankedTrees, dtype: str, bits: int = 8) -> PackedPlanes:
     first = np.concatenate([of, ranked.plane_first[ranked.below]]).astype(np.int64)
     nan_byte = np.clip(ranked.missing_rank[columns] - first, 0, (1 << bits) - 1)
     nan_byte[len(whole) :] = 0
-    levels = np.array([len(values).bit_length() for values in ranked.thresholds], np.int64)
-    ends = np.cumsum(2**levels - 1)
+    levels, end, start = levels_of(ranked), 0, []
+    for size in (2**levels).tolist():
+        multiple = min(size, LINE_OF_THRESHOLDS)
+        start.append(-(-end // multiple) * multiple)
+        end = start[-1] + size
+    thresholds = np.full(end, np.inf, NUMPY_DTYPES[dtype])
+    for values, first_place, count in zip(ranked.thresholds, start, levels.tolist(), strict=True):
+        thresholds[first_place + 1 : first_place + (1 << count)] = _level_order(values, count)
     return PackedPlanes(
         feature=ranked.column_feature.astype(np.int64),
         levels=levels,
-        start=ends - (2**levels - 1) - 1,
-        thresholds=np.concatenate([np.zeros(0, NUMPY_DTYPES[dtype]), *map(_level_order, ranked.thresholds, levels.tolist())]),
+        start=np.array(start, np.int64),
+        thresholds=thresholds,
         planes=np.searchsorted(columns[order], np.arange(len(levels) + 1)),
         first=first[order],
         nan_byte=nan_byte[order],
         number=number,
     )
+
+
+def levels_of(ranked: RankedTrees) -> Array:
+    """i64[C]: the levels of the thresholds of each column."""
+    return np.array([max(len(values).bit_length(), FIRST_LEVELS) for values in ranked.thresholds], np.int64)
 
 
 def _level_order(values: Array, levels: int) -> Array:
@@ -123,6 +141,12 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
             read(values, row)
             T.buffer_store(at, one, [row])
         depth, begin = T.Bind(small(levels, column)), T.Bind(small(start, column))
+
+        def threshold_at(place: Expr) -> Expr:
+            # As a sum of 32 bits, the index is two instructions with its address. As one of 64 bits it is four.
+            index = tirx.Cast("int64", tirx.Cast("uint32", begin) + tirx.Cast("uint32", place))
+            return T.Bind(f.constant(thresholds, dtype, index))
+
         own_planes = [T.Bind(f.constant(planes, "i64", column + i)) for i in range(2)]
 
         def descend(turns: Expr, together: int) -> None:
@@ -131,7 +155,7 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
             with T.serial(zero, turns, **once):
                 for row in rows:
                     below = [T.Bind((at[row] << level) + i) for level in range(together) for i in range(1 << level)]
-                    compared = [T.Bind(f.constant(thresholds, dtype, tirx.Cast("int64", begin + place))) for place in below]
+                    compared = [threshold_at(place) for place in below]
                     above = [tirx.Cast("int32", tirx.LT(threshold, values[row])) for threshold in compared]
                     T.buffer_store(at, reduce(tirx.Add, above, at[row] << together), [row])
 
@@ -140,7 +164,11 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
             descend(tirx.truncmod(depth, levels_at_once), 1)
             descend(tirx.truncdiv(depth, levels_at_once), LEVELS_AT_ONCE)
         else:
-            descend(depth, 1)
+            first_thresholds = [threshold_at(tirx.const(place, "int32")) for place in range(1, 1 << FIRST_LEVELS)]
+            for row in rows:
+                above = [tirx.Cast("int32", tirx.LT(threshold, values[row])) for threshold in first_thresholds]
+                T.buffer_store(at, reduce(tirx.Add, above, tirx.const(1 << FIRST_LEVELS, "int32")), [row])
+            descend(depth - FIRST_LEVELS, 1)
         lowest = T.Bind(tirx.shift_left(one, depth))
         # Unrolled, it has more instructions, since most columns have one plane. And nvcc keeps the address of shared memory in another kind
         # of register, so that a step of a walk takes an instruction more.

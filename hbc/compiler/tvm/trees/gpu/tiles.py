@@ -3,7 +3,7 @@
     all threads begin to copy the first tile, 16 bytes at a time
     the planes of the block's rows are computed (planes.py), and stay in shared memory
     for output in outputs:                                                   # a few columns at a time, if leaves are vectors
-        sums = base[output]                                                  # of each thread's four rows, in registers
+        sums = base[output]                                                  # of each thread's rows, in registers
         for tile in the tiles of the output:
             each thread waits for what it copies; barrier
             all threads begin to copy the next tile, to the place of the one before this
@@ -31,9 +31,18 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block, Row
-from hbc.compiler.tvm.nest.schedule import FEW_WARPS, LANES, MOST_SHARED, WALKERS, GpuFewRows, GpuTiles, staged_stride
+from hbc.compiler.tvm.nest.schedule import (
+    FEW_WARPS,
+    LANES,
+    MOST_SHARED,
+    ROWS_OF_WORD,
+    WALKERS,
+    GpuFewRows,
+    GpuTiles,
+    staged_stride,
+)
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
-from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, fill_planes, pack_planes, words_of_plane
+from hbc.compiler.tvm.trees.gpu.planes import FIRST_LEVELS, PackedPlanes, fill_planes, levels_of, pack_planes, words_of_plane
 from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE, PLANE_BYTES, STAGED_BYTES, Tiles, tiles_for_few, tiles_for_many
 from hbc.compiler.tvm.trees.gpu.work import work
 from hbc.compiler.tvm.trees.ranks import ranked_trees
@@ -51,9 +60,10 @@ IN_REGISTERS = {512: 4, 256: 8, 128: 8}
 """The most values of a leaf that are added in one pass over the trees, by the threads of a block. Their sums stay in registers: four rows
 of four float64 take 32 of the 64 that a thread has in blocks of 512, of 128 in others."""
 
-WORK_OF_COLUMN, WORK_OF_PLANE = work(6.0, 0.4, 4.8, 0.0), work(15.0, 10.0, 1.4, 1.0)
-WORK_OF_LEVEL = work(10.1, 7.35, 1.5, 1.6)
-"""A level of the search among a column's thresholds. A wavefront here is a line of L1 that has thresholds."""
+WORK_OF_COLUMN = {4: work(20.4, 10.6, 8.0, 2.2), 8: work(12.3, 5.4, 7.6, 0.8)}
+"""A column with its first levels of thresholds, by the rows of a thread."""
+WORK_OF_PLANE, WORK_OF_LEVEL = work(15.0, 10.0, 1.4, 1.0), work(8.0, 3.3, 3.4, 1.25)
+"""A level of the search among a column's thresholds, below the first ones. A wavefront here is a line of L1 that has thresholds."""
 LINES_OF_READ = 32.0
 """Lines of L1 that a warp reads of X, for one column or for 16 bytes of each row (planes.py)."""
 
@@ -113,7 +123,9 @@ class TiledTrees(ABC):
         self.own = T.Bind(f.schedule.word * WORD)
         self.at = T.alloc_buffer((self.count,), "uint32", scope="local")
         """For each row of the thread, where it is."""
-        self.columns = columns_of_pass(self.op, f.schedule.threads)
+        self.room = f.schedule.threads * max(f.schedule.rows_of_thread // WORD, 1)
+        """The threads of the block, as if none had more than four rows."""
+        self.columns = columns_of_pass(self.op, self.room)
         """The values of a leaf that a pass adds."""
 
     # --- what a form of trees says
@@ -125,8 +137,13 @@ class TiledTrees(ABC):
 
     @classmethod
     def threads(cls, op: TreeEnsemble) -> int:
-        """The threads of a block for an ensemble; 0 if its ranks need too much memory."""
+        """The threads of a block for an ensemble, if each has four rows; 0 if its ranks need too much memory."""
         return threads_for(cls.planes(op))
+
+    @classmethod
+    def rows_of_thread(cls, op: TreeEnsemble) -> int:
+        """The rows of a thread in blocks for many rows of an ensemble alone."""
+        return ROWS_OF_WORD
 
     @classmethod
     def walks(cls, op: TreeEnsemble) -> int:
@@ -171,7 +188,7 @@ class TiledTrees(ABC):
 
     @abstractmethod
     def walk(self, tree: Expr) -> None:
-        """Emit the walk of a tree of the tile, for four rows: `at` says in the end which leaves they have reached."""
+        """Emit the walk of a tree of the tile, for the rows of a thread: `at` says in the end which leaves they have reached."""
 
     @abstractmethod
     def value(self, tree: Expr, row: int, column: Expr | int) -> Expr:
@@ -224,7 +241,7 @@ class TiledTrees(ABC):
         registers while rows walk.
         """
         zero = tirx.const(0, "int64")
-        passes = passes_of(self.op, self.schedule.threads)
+        passes = passes_of(self.op, self.room)
         count = self.f.own(np.array([passes]), "i64")
         with T.serial(zero, tirx.const(1, "int64") if passes == 1 else self.f.constant(count, "i64", zero)) as number:
             if self.width == 1:
@@ -290,9 +307,12 @@ class TiledTrees(ABC):
 
     def byte(self, plane: Expr, row: int) -> Expr:
         """The byte of a row of this thread in the plane whose bytes begin at `plane`, as uint32."""
-        if shift := (self.schedule.plane_rows // (self.schedule.words * WORD)).bit_length() - 1:
+        size = words_of_plane(self.schedule, self.bits) * self.schedule.words * WORD
+        if shift := (self.schedule.plane_rows // size).bit_length() - 1:  # planes of few rows lie closer together
             plane = tirx.shift_right(plane, tirx.const(shift, "uint32"))
-        return tirx.Cast("uint32", self.ranks[tirx.bitwise_or(tirx.Cast("int32", plane), self.own) + row])
+        word, place = divmod(row, WORD)
+        own = tirx.bitwise_or(tirx.Cast("int32", plane), self.own)
+        return tirx.Cast("uint32", self.ranks[own + (word * self.schedule.words * WORD + place)])
 
     def fetch(self, number: Expr, tile: Expr) -> Expr:
         """Emit what gets a tile to shared memory, and calls `enter`. Returns how many trees it has. number: of the pass.
@@ -316,7 +336,7 @@ class TiledTrees(ABC):
             return here.trees
         # The passes over leaves of several values read all tiles again. Otherwise tiles have one numbering over all passes.
         turn = tile if self.width == 1 else T.Bind(tirx.Cast("int32", number) * tiles + tile)
-        last = self.tiles.count * (1 if self.width == 1 else passes_of(self.op, self.schedule.threads)) - 1
+        last = self.tiles.count * (1 if self.width == 1 else passes_of(self.op, self.room)) - 1
         # Threads read where the next one lies while they wait for others. Behind the last one there is nothing to copy.
         first, pieces, tree, trees = self.bounds(T.Bind(tirx.Select(tirx.LT(tile + 1, tiles), tile + 1, zero)))
         more = tirx.LT(turn, tirx.const(last, "int32"))
@@ -438,6 +458,10 @@ def rank_work(op: TreeEnsemble, form: type[TiledTrees]) -> Array:
     features = np.unique(ranked.column_feature)
     pieces = np.unique(features * op.threshold.itemsize // PIECE)
     reads = len(pieces) if 2 * len(features) * op.threshold.itemsize >= len(pieces) * PIECE else len(ranked.column_feature)
-    levels = sum(len(values).bit_length() for values in ranked.thresholds)
-    counted = WORK_OF_COLUMN * len(ranked.thresholds) + WORK_OF_PLANE * form.planes(op) + WORK_OF_LEVEL * levels
+    levels = int((levels_of(ranked) - FIRST_LEVELS).sum())
+    counted = (
+        WORK_OF_COLUMN[form.rows_of_thread(op)] * len(ranked.thresholds)
+        + WORK_OF_PLANE * form.planes(op)
+        + WORK_OF_LEVEL * levels
+    )
     return counted + work(0.0, 0.0, 0.0, LINES_OF_READ * reads)
