@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from hbc.compiler.costs import OF_ONE_TREE, Shape, Work, beyond
+from hbc.compiler.costs import FURTHER_PLANE, OF_ONE_TREE, Shape, Work, beyond
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
 from hbc.compiler.tvm.trees.column_tiles import CHUNK
 from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
@@ -119,6 +119,7 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
     gathered = 0 if wide or leaves <= WIDTHS_IN_PARTS[1] else chunks * values
     narrow = s.narrow if chunks else 0
+    planes = s.planes if wide else s.columns
     ranked = rows if in_lanes else rows - rest
     one_by_one = 0 if wide else _searched_alone(ranked, ROWS_OF_PLANES + 1 if in_lanes else LEAST_TOGETHER)
     work: dict[str, float] = {
@@ -126,7 +127,8 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
         f"row and column of {8 * s.bytes} bits": (ranked - one_by_one) * (s.columns - narrow),
         f"single row and column of {8 * s.bytes} bits": one_by_one * (s.columns - narrow),
         "row and narrow column": ranked * narrow,
-        "row and plane": ranked * (s.planes - narrow),
+        "row and plane": ranked * (planes - narrow),
+        FURTHER_PLANE: ranked * (s.planes - planes),
         "row and output": 0 if s.numbers else rows * s.outputs,  # numbers are stored as they are
         "256 rows and split": together * splits,
         "64 rows and split": (chunks - together) * splits,
