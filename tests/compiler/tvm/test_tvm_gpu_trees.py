@@ -276,10 +276,12 @@ def test_any_number_of_rows(rows: tuple[int, int]) -> None:
 
 
 @emulates
-@pytest.mark.parametrize("strategy", FORMS)
+@pytest.mark.parametrize(
+    ("strategy", "kind"), [*((strategy, "vector leaves") for strategy in FORMS), ("levels", "float32 sums")]
+)
 @pytest.mark.parametrize("again", [sanitized, without_races])
-def test_blocks_share_memory_without_races(again: Any, strategy: str) -> None:
-    op, data = for_strategy(strategy, "vector leaves", 2050)
+def test_blocks_share_memory_without_races(again: Any, strategy: str, kind: str) -> None:
+    op, data = for_strategy(strategy, kind, 2050)
     for launch in run(op(input_of(data)), data=data)[2]:
         for found, array in zip(again(launch), [a for a in launch.arguments if isinstance(a, np.ndarray)], strict=True):
             np.testing.assert_array_equal(found, array)
