@@ -32,10 +32,6 @@ CAUSES = {
         "text",
         "FeatureHasher",
     ): "measured before one dict had a short way: 3× for one on Zen 3, 1.04× for 100, 1.16× for 3,000, and names are hashed faster since",
-    (
-        "scaling",
-        "depth, forest: 10",
-    ): "measured while it was walked: its scan takes three quarters of the time, and is chosen since",
 }
 """(benchmark, a part of a workload's name) → why hbc loses there."""
 

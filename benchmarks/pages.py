@@ -40,6 +40,7 @@ RUNS = {
     "again": "some operators again, with a later kernel of the argmax",
     "lone": "three operators again, with later kernels",
     "later": "26 operators again, with later kernels",
+    "depth10": "forests of depth 10 and 12, as they are chosen since",
     "boosted": "the boosted ensembles again, while the machine was busy",
     "350": "the next 350 pipelines",
     "epsilon": "epsilon alone",
