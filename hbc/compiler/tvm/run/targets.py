@@ -60,6 +60,7 @@ def _with_ramps(function: Any, _module: Any, _context: Any) -> Any:
 
 
 CHOICE = "hbc.choice"
+"""The function that is called in the place of a choice. No code is made for it: the choices are back before LLVM sees the calls."""
 
 
 def _calls_for_choices(function: Any, _module: Any, _context: Any) -> Any:
