@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -424,3 +425,24 @@ def test_the_result_names_the_methods_that_the_file_has(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     said = run("convert", str(tmp_path / "m.hbc"), "-o", str(tmp_path / "m.onnx"), "--methods", "predict_proba")
     assert "(predict_proba)" in str(said)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="ended by a signal")
+@pytest.mark.parametrize(("name", "status"), [("typer", -signal.SIGINT), ("hbc.scoring.run", 130)])
+def test_an_interrupt_while_something_is_imported_shows_no_traceback(tmp_path: Path, name: str, status: int) -> None:
+    """`typer` is imported before the command line runs, the other by the command `score`."""
+    code = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == NAME:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from hbc.__main__ import main
+main()
+"""
+    (tmp_path / "m.hbc").write_text("")
+    command = ["score", tmp_path / "m.hbc", tmp_path / "x.csv", "-o", tmp_path / "out"]
+    done = subprocess.run([sys.executable, "-c", code.replace("NAME", repr(name)), *command], capture_output=True, text=True)
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
