@@ -53,13 +53,13 @@ def source_of(path: Path, trust: bool) -> Any:
         return read_model(path, trust)
 
 
-def compiled_of(path: Path, trust: bool, backend: str | None, device: str | None = None) -> Any:
-    """The CompiledModel of a file: loaded if hbc has saved it, converted otherwise. None: the saved model's own backend and device; for
-    other models tvm and cpu."""
+def compiled_of(path: Path, trust: bool, backend: str | None) -> Any:
+    """The CompiledModel of a file: loaded if hbc has saved it, converted otherwise. backend None: that of the saved model; for other models
+    tvm."""
     require_file(path)
     if is_saved(path):
-        return hbc.load(path, device, backend)
-    return hbc.convert(source_of(path, trust), backend or "tvm", device=device or "cpu")
+        return hbc.load(path, backend=backend)
+    return hbc.convert(source_of(path, trust), backend or "tvm")
 
 
 def require_new(output: Path, model: Path, refused: set[str], expected: str) -> None:

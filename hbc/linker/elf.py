@@ -24,16 +24,14 @@ MAGIC = b"\x7fELF\x02\x01\x01" + bytes(9)
 OBJECT_FILE, SHARED_LIBRARY = 1, 3
 PROGBITS, SYMTAB, STRTAB, RELA, HASH, DYNAMIC_SECTION, NOTE, NOBITS, DYNSYM = 1, 2, 3, 4, 5, 6, 7, 8, 11
 """Kinds of sections. NOBITS: zeros that take no place in the file."""
-WRITE, ALLOC, EXECUTE, MERGE, STRINGS, INFO_LINK, GROUP, THREAD_LOCAL = 1, 2, 4, 16, 32, 64, 512, 1024
+WRITE, ALLOC, EXECUTE, MERGE, STRINGS, GROUP = 1, 2, 4, 16, 32, 512
 """Flags of sections. ALLOC: the section is in memory when the program runs."""
 LOCAL, GLOBAL, WEAK = 0, 1, 2
 """Bindings of symbols."""
-DEFAULT, HIDDEN = 0, 2
-"""Visibilities of symbols. HIDDEN: other files of the same library see it, other libraries do not."""
-OBJECT, FUNCTION, SECTION = 1, 2, 3
-"""Kinds of symbols: data, code, and a section itself."""
-UNDEFINED, FIRST_RESERVED = 0, 0xFF00
-"""Numbers of sections that a symbol may name without being in one."""
+DEFAULT = 0
+"""The visibility of a symbol that other libraries see."""
+UNDEFINED = 0
+"""The number of a section that a symbol names which is in none."""
 
 
 class LinkError(ValueError):

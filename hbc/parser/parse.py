@@ -81,7 +81,7 @@ def parse(model: Any, sample: Sample | None = None, rounds: tuple[int, int] | No
     if "transform" in graph.outputs and (output := frame_output(model, spec.n_features)) is not None:
         info = replace(info, frames={"transform": output}, sparse={})
         if min(output.origins, default=-1) < 0:
-            spec = _own_integers(model, spec, variants)
+            spec = _own_integers(spec, variants)
     return Parsed(info, spec, variants, _versions(packages), sample)
 
 
@@ -91,7 +91,7 @@ def _kinds_of(sample: Sample, spec: InputSpec) -> Kinds:
     return tuple("f64" if fact.category_values and not fact.strings else kind for kind, fact in pairs)
 
 
-def _own_integers(model: Any, spec: InputSpec, variants: Mapping[Kinds, Graph]) -> InputSpec:
+def _own_integers(spec: InputSpec, variants: Mapping[Kinds, Graph]) -> InputSpec:
     """The spec, for a model whose `transform` returns a frame with computed columns. If some of these columns are integers for integer
     input and floats for float input, the spec now accepts no integers but int64: the source would return int32 for int32, and the caller
     sees the dtype of each column. It then also keeps the columns of a frame of several dtypes apart."""

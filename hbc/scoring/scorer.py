@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -246,9 +246,3 @@ def forget_scorer(model: str, options: Options) -> None:
 def digest_of(model: str) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     return hashlib.sha256(Path(model).read_bytes()).hexdigest()
-
-
-def required_methods(model: Any, methods: Sequence[str]) -> None:
-    """Raise ValueError for a method that the model lacks."""
-    if unknown := [name for name in methods if name not in model.methods]:
-        raise ValueError(f"methods: found {', '.join(map(repr, unknown))}, expected some of {', '.join(model.methods)}")

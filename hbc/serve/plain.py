@@ -36,7 +36,7 @@ def read(served: Served, method: str, body: bytes, limits: Limits, asked: float)
         document = parsed(body)
     form = "record" if "record" in document else next((key for key in FORMS if key in document), None)
     if form is None or len(document) > 1:
-        _check_keys(document, form)
+        _check_keys(document)
     assert form is not None
     value = document[form]
     request_id = document.get("id")
@@ -72,7 +72,7 @@ def _with_matrix(body: bytes) -> dict[str, Any] | None:
     return {**document, "rows": rows} if type(stands) is int and stands == STAND_IN else None
 
 
-def _check_keys(document: dict[str, Any], form: str | None) -> None:
+def _check_keys(document: dict[str, Any]) -> None:
     """Raise Failure for keys that the module does not know, for two forms of rows or none, and for an id that is no string."""
     unknown = [key for key in document if key not in KEYS]
     if unknown:

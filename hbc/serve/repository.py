@@ -164,23 +164,23 @@ class Repository:
 
     # --- for a thread --------------------------------------------------------------------------------------------------
 
-    def refresh(self, names: Sequence[str] | None = None) -> list[str]:
+    def refresh(self) -> list[str]:
         """Look at the files, load those that are new or have changed, and drop those that are gone. Returns the names that changed.
 
-        A file that cannot be read, since somebody is writing it for example, keeps the model of before; it is tried again when it changes.
-        names: look at these models only."""
+        A file that cannot be read, since somebody is writing it for example, keeps the model of before. It is tried again when it
+        changes."""
         with self._changing:
-            places = [p for p in self._places() if names is None or p.name in names]
+            places = self._places()
             known = {(p.name, p.version) for p in places}
             with self._compiling():
                 changed = [p.name for p in places if p.name not in self._unloaded and self._load(p)]
             for name, versions in list(self._ready.items()):
-                gone = [v for v in versions if (name, v) not in known and (names is None or name in names)]
+                gone = [v for v in versions if (name, v) not in known]
                 if gone:
                     self._put(name, {v: served for v, served in versions.items() if v not in gone})
                     self._tell("model gone", model=name, versions=gone)
                     changed.append(name)
-            for key in [k for k in list(self._failed) if k not in known and (names is None or k[0] in names)]:
+            for key in [k for k in list(self._failed) if k not in known]:
                 del self._failed[key]
             return changed
 

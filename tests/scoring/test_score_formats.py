@@ -43,7 +43,7 @@ def write_stream(frame: pd.DataFrame, path: Path) -> None:
         writer.write_table(table, 77)
 
 
-def same(found: pd.DataFrame, frame: pd.DataFrame, source: Any, like_ids: bool = True) -> None:
+def same(found: pd.DataFrame, frame: pd.DataFrame, source: Any) -> None:
     expected = source.predict_proba(frame[["age", "rooms", "town"]])
     assert list(found.columns) == ["id", "predict_proba_no", "predict_proba_yes", "predict"]
     np.testing.assert_allclose(found[["predict_proba_no", "predict_proba_yes"]].to_numpy(), expected, rtol=1e-9)

@@ -48,7 +48,7 @@ def _mappings(m: Any) -> str:
     return "lists" if getattr(m, "input_type", "dict") != "dict" else "dicts"
 
 
-def _column(m: Any, x: Node | Frame, objects: bool) -> Node:
+def _column(x: Node | Frame, objects: bool) -> Node:
     """The column that the source iterates over, str[N], or str[N, 1] from a ColumnTransformer. `objects`: it holds dicts or lists instead
     of documents. Raises Refusal for other columns, and StringsNeeded if the model's input was taken for numbers."""
     frame = x if isinstance(x, Frame) else None
@@ -86,7 +86,7 @@ def _terms(m: Any, x: Node | Frame) -> Node:
         pattern = m.token_pattern
         stop = _stop_words(m.stop_words)
     analyze = Analyze(m.analyzer, bool(m.lowercase), m.strip_accents or None, pattern, int(least), int(most), *pack(stop))
-    return analyze(_column(m, x, objects=False))
+    return analyze(_column(x, objects=False))
 
 
 def _stop_words(words: Any) -> list[str]:
@@ -161,7 +161,7 @@ def _hashed_dtype(m: Any) -> DType:
 @converts(HASHER, frame=True)
 def feature_hasher(m: Any, x: Node | Frame) -> Result:
     width, dtype = int(m.n_features), _hashed_dtype(m)
-    column = _column(m, x, objects=True)
+    column = _column(x, objects=True)
     if m.input_type == "string":
         return checked(m, HashTerms(width, bool(m.alternate_sign), False, dtype)(column))
     if dtype not in ("f32", "f64"):
@@ -180,7 +180,7 @@ def dict_vectorizer(m: Any, x: Node | Frame) -> Result:
     if not (isinstance(m.dtype, (type, np.dtype)) and issubclass(np.dtype(m.dtype).type, np.floating)):
         raise Refusal(f"its dtype is {m.dtype!r}, to which it converts every value.", "Choose numpy.float32 or numpy.float64.")
     terms, ends, columns = read_once(_vocabulary, m.vocabulary_)
-    y = CountItems(terms, ends, columns, len(m.vocabulary_), dtype, m.separator)(_column(m, x, objects=True))
+    y = CountItems(terms, ends, columns, len(m.vocabulary_), dtype, m.separator)(_column(x, objects=True))
     return checked(m, y, allow_nan=True, allow_inf=True)
 
 
@@ -202,4 +202,4 @@ def multi_label_binarizer(m: Any, x: Node | Frame) -> Result:
             raise Refusal(f"its label {label!r:.60} is of type {type(label).__name__}.", "Use strings or numbers as labels.")
     columns = np.array([*texts.values(), *integers.values(), *floats.values()], np.int64)
     numbers = np.array(list(integers), np.int64), np.array(list(floats), np.float64)
-    return checked(m, HoldsLabels(*pack(texts), *numbers, columns)(_column(m, x, objects=True)), min_rows=0)
+    return checked(m, HoldsLabels(*pack(texts), *numbers, columns)(_column(x, objects=True)), min_rows=0)

@@ -56,7 +56,7 @@ def _ensemble(trees: Sequence[Any]) -> TreeEnsemble:
     return join(read, np.zeros(read[0].values.shape[1]))
 
 
-def _mean(m: Any, x: Node, trees: Sequence[Any], averaged: bool) -> tuple[Node, TreeEnsemble]:
+def _mean(x: Node, trees: Sequence[Any], averaged: bool) -> tuple[Node, TreeEnsemble]:
     """(the sum of the trees, [N, V], divided by their number if `averaged`; the ensemble)."""
     ensemble = _ensemble(trees)
     total = ensemble(x)
@@ -64,7 +64,7 @@ def _mean(m: Any, x: Node, trees: Sequence[Any], averaged: bool) -> tuple[Node, 
 
 
 def _classifier(m: Any, x: Node, trees: Sequence[Any], averaged: bool) -> Result:
-    mean, ensemble = _mean(m, x, trees, averaged)
+    mean, ensemble = _mean(x, trees, averaged)
     width = trees[0].value.shape[2]
     counts = [int(count) for count in np.atleast_1d(m.n_classes_)]
     starts = [k * width for k in range(len(counts))]
@@ -85,7 +85,7 @@ def _classifier(m: Any, x: Node, trees: Sequence[Any], averaged: bool) -> Result
 
 
 def _regressor(m: Any, x: Node, trees: Sequence[Any], averaged: bool) -> Result:
-    mean, ensemble = _mean(m, x, trees, averaged)
+    mean, ensemble = _mean(x, trees, averaged)
     return {
         "predict": t.reshape(mean, N) if m.n_outputs_ == 1 else mean,
         "apply": _applied(ensemble, x, averaged),

@@ -47,8 +47,6 @@ FEW_BYTES = 4608
 """The most bytes of such values, for one vector of rows. 32 registers hold 2 KiB, but 4.3 KiB gain 1.16 times too; 4.8 gain nothing."""
 MAX_INLINED = 24  # the most operators of a statement; larger statements take LLVM long and gain nothing
 
-Types = dict[Node, TensorType]
-
 
 @operator
 class Never(Operator):

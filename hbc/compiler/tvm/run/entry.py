@@ -71,8 +71,8 @@ def _put(number: int, value: str, place: str = "record") -> str:
 """
 
 
-def _require(name: str, test: str, otherwise: str = "none") -> str:
-    return f"  %{name} = {test}\n  br i1 %{name}, label %{name}.yes, label %{otherwise}\n{name}.yes:\n"
+def _require(name: str, test: str) -> str:
+    return f"  %{name} = {test}\n  br i1 %{name}, label %{name}.yes, label %none\n{name}.yes:\n"
 
 
 def entry() -> str:

@@ -45,11 +45,6 @@ def held(f: Block, byte: Expr, lanes: int = 1) -> Expr:
     return tirx.bitwise_xor(byte, broadcast(tirx.const(128, "uint8"), lanes)) if f.dialect.byte_masks else byte
 
 
-def comparable(f: Block, bytes_: Expr, lanes: int) -> Expr:
-    """Bytes of a plane with the dtype for which `<` is right."""
-    return tirx.reinterpret(many("int8", lanes), bytes_) if f.dialect.byte_masks else bytes_
-
-
 @record
 class Layout:
     """Where the planes' byte of a row lies: plane · stride + row · row_stride.

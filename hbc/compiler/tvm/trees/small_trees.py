@@ -78,11 +78,6 @@ def small_trees(op: TreeEnsemble) -> TreeEnsemble:
     )
 
 
-def splits_of_small_trees(op: TreeEnsemble) -> int:
-    """The number of splits of `small_trees`."""
-    return int((op.once(small_trees).leaf_counts - 1).sum())
-
-
 def _places(op: TreeEnsemble) -> tuple[Array, Array, Array]:
     """(depth, parent, tree) of every node."""
     depth, parent = np.zeros(len(op.feature), np.int64), np.zeros(len(op.feature), np.int64)
