@@ -22,7 +22,7 @@ from estimators.case import METHODS, Case
 
 import hbc
 from hbc.ir.printer import print_graph, read_graph
-from hbc.runtime.input.intake import prepare
+from hbc.runtime.input.intake import Intake
 
 CASES = {case.name: case for case in all_cases()}
 pytestmark = pytest.mark.filterwarnings("ignore:Found unknown categories")
@@ -212,7 +212,8 @@ def test_graph_prints_and_reads_back(name: str) -> None:
         read[kinds] = read_graph(text, arrays)
         assert read[kinds] == variant.graph
         assert print_graph(read[kinds])[0] == text
-    kinds, inputs = prepare(X[:3], compiled.spec, tuple(compiled.variants))
+    intake = Intake(compiled.spec, tuple(compiled.variants))
+    kinds, inputs = intake(intake.frame_of(X[:3]))
     expected = compiled.variants[kinds].graph.evaluate(*inputs)
     for method, values in read[kinds].evaluate(*inputs).items():
         for found, value in zip(values, expected[method], strict=True):

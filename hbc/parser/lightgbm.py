@@ -47,9 +47,9 @@ WINDOW = float(np.float32(1e-35))
 """LightGBM's kZeroThreshold. LightGBM replaces every x with |x| <= WINDOW by 0 before any tree sees it (src/c_api.cpp,
 RowPairFunctionFromDenseMatric)."""
 
-# Bits of decision_type. The two bits above them hold the missing type: 0 (none), MISSING_ZERO or MISSING_NAN.
+# Bits of decision_type. The two bits above them hold the missing type: 0 (none), MISSING_ZERO or 2 (NaN).
 CATEGORICAL, DEFAULT_LEFT = 1, 2
-MISSING_ZERO, MISSING_NAN = 1, 2
+MISSING_ZERO = 1
 
 NO_NUMBERS = (
     *("pandas.ObjectDType", "pandas.StringDtype", "pandas.CategoricalDtype", "pandas.ArrowDtype"),

@@ -23,7 +23,6 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
-    MaxAbsScaler,
     OneHotEncoder,
     OrdinalEncoder,
     SplineTransformer,
@@ -37,12 +36,18 @@ from hbc.ir.graph import Graph, Input
 from hbc.ir.signature import Column, Frames, InputSpec, sum_of_squares
 from hbc.ir.types import N
 from hbc.runtime.input import gate
-from hbc.runtime.input.intake import describe, prepare
+from hbc.runtime.input.intake import Intake, describe
 
 RNG = np.random.default_rng(0)
 X = np.round(RNG.normal(size=(40, 3)) * 4)
 Y = np.array(["no", "yes"])[(X.sum(axis=1) > 0).astype(int)]
 NAMES = ["a", "b", "c"]
+
+
+def prepare(data, spec, variants):
+    """(the variant for the data, the inputs of its graph)."""
+    intake = Intake(spec, variants)
+    return intake(intake.frame_of(data))
 
 
 def quiet(function, *arguments):
@@ -468,38 +473,6 @@ def test_a_graph_input_is_the_array_itself() -> None:
     _, (array,) = prepare(data, InputSpec((Column(),) * 3), UNIFORM)
     assert np.shares_memory(array, data)
     assert Graph((Input("X", "f64", (N, 3))(),), {}).inputs[0].type.columns == array.shape[1]
-
-
-def test_sparse_matrices_whose_rounding_decides():
-    """scikit-learn multiplies a sparse matrix by 1/scale, and divides a dense one: only a decision behind it can tell."""
-    data = np.where(RNG.random((50, 3)) < 0.5, RNG.normal(size=(50, 3)), 0.0)
-    y = data.sum(axis=1) > 0
-    sparse = scipy.sparse.csr_matrix(data)
-    for last, accepted in ((LogisticRegression(), True), (DecisionTreeClassifier(), False)):
-        model = make_pipeline(MaxAbsScaler(), last).fit(sparse, y)
-        compiled = hbc.convert(model, "numpy")
-        if accepted:
-            np.testing.assert_allclose(compiled.predict_proba(sparse), model.predict_proba(sparse))
-        else:
-            with pytest.raises(hbc.InvalidInputError, match="sparse"):
-                compiled.predict(sparse)
-
-
-def test_missing_values_in_sparse_matrices():
-    """Trees take them in dense matrices only; an imputer before a tree takes them in both."""
-    data = np.where(RNG.random((50, 3)) < 0.5, RNG.normal(size=(50, 3)), 0.0)
-    data[:5, 0] = np.nan
-    y = np.arange(50) % 2
-    sparse = scipy.sparse.csr_matrix(data)
-    tree = hbc.convert(DecisionTreeClassifier().fit(data, y), "numpy")
-    tree.predict(data)
-    with pytest.raises(hbc.InvalidInputError, match="NaN in a sparse matrix"):
-        tree.predict(sparse)
-    model = make_pipeline(SimpleImputer(), DecisionTreeClassifier()).fit(sparse, y)
-    np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(sparse), model.predict(sparse))
-    model = make_pipeline(SimpleImputer(), HistGradientBoostingClassifier(max_iter=2)).fit(data, y)
-    with pytest.raises(hbc.InvalidInputError, match="sparse"):  # the second step is the one that takes no sparse matrix
-        hbc.convert(model, "numpy").predict(sparse)
 
 
 def test_functions_that_compute_in_the_dtype_of_the_input():

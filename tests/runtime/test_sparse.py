@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import sklearn
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from sklearn.feature_selection import SelectKBest, VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
@@ -22,6 +23,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from sklearn.random_projection import GaussianRandomProjection, SparseRandomProjection
+from sklearn.tree import DecisionTreeClassifier
 
 import hbc
 from hbc.ir.rows import Rows
@@ -167,3 +169,35 @@ def test_matrices_are_whole_and_share_nothing(name: str, shape: tuple[int, int])
     np.testing.assert_array_equal(second.toarray(), dense)
     kept = sparse._template(f"csr{name.partition(' ')[0][3:]}", shape)
     assert kept.indptr.size == kept.indices.size == kept.data.size == 0, "only the shape is kept"
+
+
+def test_a_rounding_that_decides():
+    """scikit-learn multiplies a sparse matrix by 1/scale, and divides a dense one: only a decision behind it can tell."""
+    data = np.where(RANDOM.random((50, 3)) < 0.5, RANDOM.normal(size=(50, 3)), 0.0)
+    y = data.sum(axis=1) > 0
+    sparse = scipy.sparse.csr_matrix(data)
+    for last, accepted in ((LogisticRegression(), True), (DecisionTreeClassifier(), False)):
+        model = make_pipeline(MaxAbsScaler(), last).fit(sparse, y)
+        compiled = hbc.convert(model, "numpy")
+        if accepted:
+            np.testing.assert_allclose(compiled.predict_proba(sparse), model.predict_proba(sparse))
+        else:
+            with pytest.raises(hbc.InvalidInputError, match="sparse"):
+                compiled.predict(sparse)
+
+
+def test_missing_values():
+    """Trees take them in dense matrices only; an imputer before a tree takes them in both."""
+    data = np.where(RANDOM.random((50, 3)) < 0.5, RANDOM.normal(size=(50, 3)), 0.0)
+    data[:5, 0] = np.nan
+    y = np.arange(50) % 2
+    sparse = scipy.sparse.csr_matrix(data)
+    tree = hbc.convert(DecisionTreeClassifier().fit(data, y), "numpy")
+    tree.predict(data)
+    with pytest.raises(hbc.InvalidInputError, match="NaN in a sparse matrix"):
+        tree.predict(sparse)
+    model = make_pipeline(SimpleImputer(), DecisionTreeClassifier()).fit(sparse, y)
+    np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(sparse), model.predict(sparse))
+    model = make_pipeline(SimpleImputer(), HistGradientBoostingClassifier(max_iter=2)).fit(data, y)
+    with pytest.raises(hbc.InvalidInputError, match="sparse"):  # the second step is the one that takes no sparse matrix
+        hbc.convert(model, "numpy").predict(sparse)

@@ -64,12 +64,6 @@ class Intake:
         return self._arrays.from_array(value, X, later)
 
 
-def prepare(X: Any, spec: InputSpec, variants: Sequence[Kinds]) -> tuple[Kinds, list[Array]]:
-    """(the variant for X, the inputs of its graph). Raises InvalidInputError."""
-    intake = Intake(spec, variants)
-    return intake(intake.frame_of(X))
-
-
 def describe(X: Any) -> Sample:
     """The names and dtypes of a sample's columns. A column that holds neither numbers nor strings counts as f64: the model may not read it.
     Raises InvalidInputError if X has no columns."""
