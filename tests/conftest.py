@@ -26,10 +26,10 @@ os.environ["HBC_CACHE"] = ""
 
 FEWEST = 3
 """The number of cases of a test that always run. Of a test with more cases, one in ONE_IN runs. The others are left to the slow tier."""
-ONE_IN = 30
+ONE_IN = 36
 
 SEED = os.environ.get("HBC_SAMPLE", "")
-"""Chooses a second sample, half as large as the fixed one. CI sets it to the commit's hash: over weeks every case of the slow tier runs."""
+"""Chooses a second sample, a third as large as the fixed one. CI sets it to the commit's hash: over time every case runs."""
 
 PROCESSOR = os.environ.get("HBC_PROCESSOR", "")
 """A processor with AVX-512, by LLVM's name: all tests run the code for it (tests/avx512_on_cpu)."""
@@ -129,7 +129,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
         count = max(FEWEST, len(cases) // ONE_IN)
-        run = {*in_turn(cases)[:count], *(in_turn(cases, SEED)[: len(cases) // (2 * ONE_IN)] if SEED else ())}
+        run = {*in_turn(cases)[:count], *(in_turn(cases, SEED)[: len(cases) // (3 * ONE_IN)] if SEED else ())}
         for item in cases:
             if item not in run:
                 item.add_marker(pytest.mark.slow)
