@@ -20,16 +20,20 @@ from hbc.compiler.tvm.trees.gpu.work import clocks
 from hbc.ops.tree import TreeEnsemble, join
 
 COUNTED = {
-    "LightGBM, depth 4": {"levels": 3558, "links": 7985, "far_links": 7249},
-    "LightGBM, depth 6": {"levels": 5807, "links": 10560, "far_links": 9819},
-    "LightGBM, 31 leaves": {"links": 16306, "far_links": 15784},
-    "XGBoost, depth 6": {"levels": 5244, "links": 10987, "far_links": 9878},
+    "LightGBM, depth 4": {"levels": 3558, "links": 7853, "far_links": 7134, "wide_links": 7202},
+    "LightGBM, depth 6": {"levels": 5807, "links": 10560, "far_links": 9681, "wide_links": 9749},
+    "LightGBM, depth 8": {"levels": 8423, "links": 13422},
+    "LightGBM, 31 leaves": {"links": 16007, "far_links": 15711, "wide_links": 15780},
+    "XGBoost, depth 6": {"levels": 5244, "links": 10631, "far_links": 9695, "wide_links": 9763},
+    "XGBoost, depth 8": {"levels": 7818, "links": 13722},
+    "forest, depth 8": {"levels": 9122, "links": 14750},
 }
-"""Model → strategy → the clocks of an SM for a warp of rows and 500 trees, by `python -m cuda_on_cpu.counts`."""
+"""Model → strategy → the clocks of an SM for a warp of rows and 500 trees, by `python -m cuda_on_cpu.counts`. Without those that wait for
+L2: 500 trees do, and fewer do not."""
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * ("depth 8" in name)) for name in COUNTED])
 def test_costs_are_near_the_counts_of_whole_kernels(name: str) -> None:
     """So near that the cheapest strategy is one of those that take the fewest clocks."""
     op, counted = trees_of(models()[name](*training_data(np.random.default_rng(0)))), COUNTED[name]
