@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,16 @@ pytest.importorskip("lightgbm")
 pytest.importorskip("xgboost")
 pytest.importorskip("sklearn")
 from cuda_on_cpu.beside import loops_of
-from cuda_on_cpu.counts import rank_reads, units, walking_loop
-from cuda_on_cpu.resources import ARCHES, Resources, golden_sources, no_nvcc, resources, table
+from cuda_on_cpu.counts import rank_reads, trees_of, units, walking_loop
+from cuda_on_cpu.resources import ARCHES, Resources, golden_sources, no_nvcc, resources, sources_of, table
+from golden.models import golden_models
+from lightgbm import LGBMRegressor
+from sklearn.ensemble import RandomForestRegressor
+from xgboost import XGBRegressor
 
 from hbc.compiler.tvm.nest.schedule import MOST_SHARED
+from hbc.compiler.tvm.trees.gpu.levels import MOST_ROWS, Levels
+from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD
 
 pytestmark = pytest.mark.skipif(no_nvcc() is not None, reason=str(no_nvcc()))
 
@@ -25,6 +33,7 @@ LOCAL = {
     "forest of forks": 176,  # its leaf numbers, which are walked
     "five classes of linked trees": 1392,  # its leaf numbers, which are walked
     "forest of ten vectors in levels": 560,
+    "one tree": 176,
     "trees by the paper's strategies": 560,
     "forest of vectors": 176,
     "XGBClassifier multi": 176,
@@ -34,6 +43,9 @@ LOCAL = {
     "SVC probability, many classes": 2288,
 }
 """The models whose kernels use local memory, and the most bytes of a thread: a row's keys and its intermediates lie there."""
+
+
+NAMES = [golden.name for golden in golden_models() if "sm_90" in golden.targets]
 
 
 def within_limits(found: list[Resources]) -> None:
@@ -55,6 +67,22 @@ def test_trees_stay_within_their_limits() -> None:
     assert [(row.arch, row.threads, row.warps) for row in found] == [(arch, 128, 40) for arch in ARCHES]
 
 
+@functools.cache
+def resources_of(name: str) -> list[Resources]:
+    """What the kernels of a model take. nvcc needs 1 to 8 seconds for each of its methods."""
+    sources = {kernel: source for kernel, source in golden_sources([name]) if kernel.startswith(f"{name}, ")}
+    return resources(sources)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_all_kernels_stay_within_their_limits(name: str) -> None:
+    found = resources_of(name)
+    print(table(found))
+    assert found
+    within_limits(found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "local", "threads", "warps"),
@@ -69,21 +97,34 @@ def test_trees_stay_within_their_limits() -> None:
 )
 def test_shared_trees_do_not_spill(name: str, local: int, threads: int, warps: int) -> None:
     """Local memory is for the results of several classes alone, which are written once a class and row."""
-    sources = {method: source for method, source in golden_sources([name]) if not method.endswith("apply")}
-    found = resources(sources)
-    print(table(found))
+    found = [row for row in resources_of(name) if ": " in row.kernel and " apply" not in row.kernel.partition(": ")[2]]
     within_limits(found)
-    assert all(row.threads in (threads, 512) and row.local <= local and row.spills == 0 for row in found)
+    assert found
+    assert all(row.threads in (threads, 512) and row.local <= local for row in found)
     # Blocks for few rows may have tiles so large that an SM of sm_80 has room for one block.
     assert all(row.warps >= (16 if row.kernel.endswith("few rows") else warps) for row in found)
 
 
 @pytest.mark.slow
-def test_all_kernels_stay_within_their_limits() -> None:
-    found = resources(dict(golden_sources()))
+@pytest.mark.parametrize("depth", [7, 8])
+@pytest.mark.parametrize("kind", ["LightGBM", "XGBoost", "forest"])
+def test_eight_rows_of_a_thread_have_room(kind: str, depth: int) -> None:
+    """The deepest trees of eight rows a thread, which has up to 128 registers."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 50, (3_000, 12)).astype(np.float32)
+    y = X[:, 0] * X[:, 1] + X[:, 2] + rng.normal(size=len(X))
+    model = {
+        "LightGBM": LGBMRegressor(n_estimators=8, max_depth=depth, num_leaves=1 << depth, min_child_samples=1, verbose=-1),
+        "XGBoost": XGBRegressor(n_estimators=8, max_depth=depth),
+        "forest": RandomForestRegressor(8, max_depth=depth, random_state=0),
+    }[kind].fit(X, y)
+    trees = trees_of(model)
+    assert trees.depths.max() == depth
+    assert Levels.rows_of_thread(trees) == MOST_ROWS
+    found = resources({name: source for name, source in sources_of(model, strategy="levels") if name.endswith("predict")})
     print(table(found))
-    assert len(found) > 60
     within_limits(found)
+    assert any(row.kernel.endswith("predict") and row.threads == THREADS[0] * WORD // MOST_ROWS for row in found)
 
 
 def test_warps_of_an_sm() -> None:
