@@ -331,24 +331,29 @@ def picture(results: dict[str, Any], path: Path) -> None:
         -(-len(drawn) // across), across, figsize=(5 * across, 3.6 * -(-len(drawn) // across)), squeeze=False
     )
     for axes, (name, workload) in zip(places.flat, drawn.items(), strict=False):
+        colors: dict[str, str] = {}  # of a strategy
         for engine, found in workload["engines"].items():
+            strategy, _, way = engine.removeprefix("hbc:tvm:").partition(", ")
             batches = [int(rows) for rows in found.get("times_us", {})]
             taken = [microseconds(found, rows) or math.nan for rows in batches]
-            if batches and not engine.endswith("resident"):
-                style = "k:" if engine == "copy alone" else "-" if engine.endswith("kernel") else "--"
-                (line,) = axes.loglog(
-                    batches,
-                    [n / each for n, each in zip(batches, taken, strict=True)],
-                    style,
-                    label=engine.removeprefix("hbc:tvm:"),
-                )
-                if found.get("limit") and engine.endswith("kernel"):
-                    axes.axhline(found["limit"] / 1e6, color=line.get_color(), alpha=0.3)
+            if not batches or way == "resident":
+                continue
+            rates = [n / each for n, each in zip(batches, taken, strict=True)]
+            if not way:
+                axes.loglog(batches, rates, "k:", label=engine)
+                continue
+            color = colors.setdefault(strategy, f"C{len(colors)}")
+            kernel = way == "kernel"
+            axes.loglog(batches, rates, "-" if kernel else "--", color=color, label=strategy if kernel else None)
+            if found.get("limit") and kernel:
+                axes.axhline(found["limit"] / 1e6, color=color, alpha=0.3)
         axes.set_title(name.removeprefix("times: "), fontsize=9)
         axes.set_xlabel("rows of a call")
         axes.set_ylabel("million rows a second")
-        axes.legend(fontsize=6)
-    figure_.suptitle(f"{results['card']['name']}{': times say nothing' if results['card']['name'] == 'emulator' else ''}")
+        axes.legend(fontsize=6, loc="lower right", framealpha=0.5)
+    name = results["card"]["name"]
+    lines = "lines: the kernel; dashed: rows of the host; pale: the limit by the counts"
+    figure_.suptitle(f"{name}{': times say nothing' if name == 'emulator' else ''}\n{lines}", fontsize=8)
     figure_.tight_layout()
     figure_.savefig(path)
     plt.close(figure_)

@@ -108,9 +108,11 @@ class Run:
             tell("done", len(things))
 
     def say(self, text: str) -> None:
-        """Show what is done inside of a step."""
+        """Show what is done inside of a step, or before the first one."""
         if _TELL:
             _TELL[-1](text, None)
+        else:
+            _line(f"{self.name}: {text}")
 
     def keep(self) -> None:
         """Write the results so far, so that a stopped run keeps them."""
@@ -129,6 +131,10 @@ class Run:
 _TELL: list[Callable[[str, int | None], None]] = []
 
 
+def _line(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def _bar(name: str, total: int) -> Iterator[Callable[[str, int | None], None]]:
     """A function that shows a text and how many are done: a bar on a terminal, a line for each elsewhere."""
@@ -137,7 +143,7 @@ def _bar(name: str, total: int) -> Iterator[Callable[[str, int | None], None]]:
 
         def line(text: str, done: int | None) -> None:
             if done is not None:
-                print(f"{time.strftime('%H:%M:%S')} {name} {done}/{total}: {text}", file=sys.stderr, flush=True)
+                _line(f"{name} {done}/{total}: {text}")
 
         _TELL.append(line)
         yield line

@@ -24,6 +24,7 @@ import hbc
 from benchmarks import report
 from benchmarks.answers import check
 from benchmarks.card.devices import Emulated
+from hbc.ir.store import write_atomically
 
 Array = np.ndarray[Any, Any]
 ROOT = Path(__file__).parents[2]
@@ -240,13 +241,18 @@ def make(folder: Path, names: list[str], quick: bool, say: Callable[[str], None]
         done = folder / "models" / f"{_plain(name)}.done.json"
         if name in names and not done.exists():
             say(f"{name}: training and answers")
-            done.write_text(json.dumps(_pack(folder, case, quick, say)))
+            _write(done, json.dumps(_pack(folder, case, quick, say)).encode())
         if done.exists():
             facts[name], found[name] = json.loads(done.read_text())
     digest = hashlib.sha256("".join(path.name + _digest(path) for path in sorted((folder / "models").iterdir())).encode())
     text = json.dumps({"digest": digest.hexdigest(), "models": facts}, indent=1)
     (folder / "pack.json").write_text(text)
     return {name: found[name] for name in names}
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Writes a file whole or not at all: a run that was killed goes on with the files that it finds."""
+    write_atomically(path, lambda file: file.write(data))
 
 
 def _digest(path: Path) -> str:
@@ -312,7 +318,7 @@ def _rehearsed(packed: Packed, strategy: str, architectures: Sequence[str]) -> d
         for arch in architectures:
             place = code_of(packed.folder, source, arch)
             if not place.exists():
-                place.write_bytes(nvcc(source, arch))
+                _write(place, nvcc(source, arch))
     return check(found, packed.answers[: len(rows)])
 
 
