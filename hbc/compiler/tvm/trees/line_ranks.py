@@ -21,6 +21,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.register_search import edges_below, search_tree
 from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
 from hbc.compiler.tvm.trees.column_tiles import CHUNK, ColumnTiles
 from hbc.ir.types import Array
@@ -28,7 +29,8 @@ from hbc.ops.tree_ranks import RankedTrees
 
 LINE = 8  # thresholds in a line
 LESS = 17  # the number of AVX's compare `<` that is false for NaN
-TOGETHER = 4  # vectors of 512 bits in which pivots are counted at once: eight registers of AVX2
+TOGETHER = 32  # rows whose pivots are searched or counted together (AVX2): four registers of float32, or eight of float64
+LANES_IN_HALVES = 8  # of float32 in a register of AVX2
 PART = 16  # rows whose ranks are stored at once
 
 
@@ -57,7 +59,7 @@ def kinds(f: Block, ranked: RankedTrees, dtype: str, columns: Array) -> list[tup
 
 
 class LineSearch:
-    """Emits the ranks of the columns of one of the `kinds`, for 64 rows of a tile."""
+    """Emits the ranks of the columns of one of the `kinds`, for the rows of a chunk."""
 
     def __init__(self, f: Block, ranked: RankedTrees, kind: tuple[int, Array], tiles: ColumnTiles) -> None:
         self.f, self.lanes = f, 512 // int(tiles.x.type.dtype[1:])
@@ -77,31 +79,42 @@ class LineSearch:
                 table[start : start + len(some)] = some
             self.lines.append((f.own(table, self.dtype), f.own(first[:-1], "i64")))
         tops = [_every(LINE**self.levels, own) for own in edges]
-        counts = np.array([len(some) for some in tops], np.int64)
+        counts = np.array([len(some) for some in tops], np.int64)  # of the pivots of a column
         pivots = np.full((len(columns), places_of_pivots(self.lanes)), np.inf, edges[0].dtype)
         for i, some in enumerate(tops):
             pivots[i, : len(some)] = some
         missing = ranked.missing_rank[columns]
         self.missing = f.own(missing, "i32") if missing.any() else None
         self.columns, self.places, self.starts = (f.own(array, "i64") for array in (columns, places, starts))
-        self.pivots, self.counts = f.own(pivots, self.dtype), f.own(counts, "i64")
         self.below, self.at = T.alloc_buffer((CHUNK,), "uint8"), T.alloc_buffer((CHUNK,), "int32")
-        # One buffer for each register: see PiecesScan (pieces_scan.py).
-        self.registers = [] if f.dialect.wide else [T.alloc_buffer((self.lanes,), self.integer) for _ in range(TOGETHER)]
+        self.in_halves = self.dtype == "f32" and not f.dialect.wide
+        if self.in_halves:
+            self.top = pivots.shape[1].bit_length() - 1
+            self.trees = f.own(search_tree(pivots, self.top, LANES_IN_HALVES), self.dtype)
+            return
+        self.pivots = f.own(pivots, self.dtype)
+        if not f.dialect.wide:
+            self.counts = f.own(counts, "i64")
+            # One buffer for each register: see PiecesScan (pieces_scan.py).
+            self.registers = [T.alloc_buffer((self.lanes,), self.integer) for _ in range(TOGETHER // self.lanes)]
 
     def emit(self, result: Any, numbers: Any, first: Expr, rows: Expr, tile: Expr) -> None:
-        """Emit the ranks of the tile's columns, u8 as planes hold them or u16, for all rows of the chunk that begins at `first`: also
-        behind the first `rows`, where other searches write later."""
+        """Emit the ranks of the tile's columns, u8 as planes hold them or u16, for `rows` rows from `first` on, and up to PART - 1 behind
+        them, where other searches write later."""
         f = self.f
         begin, end = (T.Bind(f.constant(self.starts, "i64", tile + i)) for i in range(2))
+        parts = T.Bind((rows + (PART - 1)) // PART)
         with T.serial(begin, end) as place:
             values = T.Bind(f.constant(self.places, "i64", place) * CHUNK)
             starts = [T.Bind(f.constant(first_, "i64", place)) for _, first_ in self.lines]
             if f.dialect.wide:
                 self._search(numbers, values, place)
+            elif self.in_halves:
+                self._search_in_halves(numbers, values, place, rows)
             else:
-                self._count(numbers, values, place)
-            with f.repeat(CHUNK) as row:
+                self._count(numbers, values, place, rows)
+            with f.repeat(parts) as part, f.repeat(PART) as place_in_part:
+                row = T.Bind(part * PART + place_in_part)
                 value, at = T.Bind(numbers[values + row]), self.at[row]
                 for level in reversed(range(1, self.levels)):
                     bits = self._entries_below(self.lines[level][0], starts[level], at, value)
@@ -113,7 +126,7 @@ class LineSearch:
             ones = tirx.call_llvm_pure_intrin("uint8x64", "llvm.ctpop.v64i8", vector(self.below, 0, CHUNK))
             store(self.below, ones, 0, CHUNK)
             column = T.Bind(f.constant(self.columns, "i64", place) * f.block + first)
-            with f.repeat(CHUNK // PART) as part:
+            with f.repeat(parts) as part:
                 before = vector(self.at, part * PART, PART)
                 if self.missing is not None:  # until here, the rank of NaN is 0
                     value = vector(numbers, values + part * PART, PART)
@@ -154,14 +167,14 @@ class LineSearch:
                 pivot = tirx.call_llvm_pure_intrin(many(self.float, lanes), permute, table[0], at, table[1])
                 below = T.Bind(tirx.Select(tirx.LT(pivot, value), tirx.Add(below, every(step)), below))
                 step //= 2
-            self._store_line(below, part * lanes)
+            self._store_line(below, part * lanes, lanes)
 
-    def _count(self, numbers: Any, values: Expr, place: Expr) -> None:
-        """The same by counting the pivots that the column has (AVX2, whose registers hold 8 pivots of float32)."""
+    def _count(self, numbers: Any, values: Expr, place: Expr, rows: Expr) -> None:
+        """The same for float64 with AVX2, by counting the pivots that the column has: no instruction looks up pivots of 64 bits."""
         f, lanes, size = self.f, self.lanes, places_of_pivots(self.lanes)
         zero, one = (broadcast(tirx.const(value, self.integer), lanes) for value in (0, 1))
-        with f.repeat(CHUNK // (lanes * TOGETHER)) as some, f.repeat(1) as origin:
-            first = T.Bind(some * (lanes * TOGETHER))
+        with f.repeat((rows + (TOGETHER - 1)) // TOGETHER) as some, f.repeat(1) as origin:
+            first = T.Bind(some * TOGETHER)
             for register in self.registers:
                 store(register, zero, origin, lanes)
             with f.repeat(T.Bind(f.constant(self.counts, "i64", place))) as at:
@@ -171,11 +184,22 @@ class LineSearch:
                     more = tirx.Select(tirx.LT(pivot, value), one, zero)
                     store(register, tirx.Add(vector(register, origin, lanes), more), origin, lanes)
             for part, register in enumerate(self.registers):
-                self._store_line(vector(register, origin, lanes), first + part * lanes)
+                self._store_line(vector(register, origin, lanes), first + part * lanes, lanes)
 
-    def _store_line(self, below: Expr, row: Expr) -> None:
-        """Store where the lines of a register of rows begin. below: how many pivots are below their values."""
-        lanes, kind = self.lanes, many("int32", self.lanes)
+    def _search_in_halves(self, numbers: Any, values: Expr, place: Expr, rows: Expr) -> None:
+        """The same for float32 with AVX2, whose registers hold eight pivots."""
+        f, lanes, dtype = self.f, LANES_IN_HALVES, self.dtype
+        tree = T.Bind(place * self.trees.shape[1])
+        with f.repeat((rows + (TOGETHER - 1)) // TOGETHER) as some:
+            for part in range(0, TOGETHER, lanes):
+                first = T.Bind(some * TOGETHER + part)
+                value = T.Bind(vector(numbers, values + first, lanes))
+                read = lambda start: f.constants(self.trees, dtype, tree + start, lanes)  # noqa: E731
+                self._store_line(edges_below(value, self.top, read, dtype, f.scratch(lanes, "i32"), lanes), first, lanes)
+
+    def _store_line(self, below: Expr, row: Expr, lanes: int) -> None:
+        """Store where the lines of `lanes` rows from `row` on begin. below: how many pivots are below their values."""
+        kind = many("int32", lanes)
         line = tirx.Mul(tirx.Cast(kind, below), broadcast(tirx.const(LINE, "int32"), lanes))
         store(self.at, line, row, lanes)
 

@@ -30,15 +30,11 @@ from hbc.compiler.tvm.trees.register_ranks import RegisterSearch, kinds
 from hbc.ir.graph import Node
 from hbc.ops.tree_ranks import RankedTrees
 
-LEAST_IN_LINES = 33
-"""The fewest rows behind whole chunks that are ranked together where most columns are searched in lines (AVX2): line_ranks.py takes as long
-for a row as for 64. 500 trees of 31 leaves: 16 rows take 14.1 µs; ranked together 16.1. 32 rows 17.2 and 17.9, 48 rows 25.7 and 24.8."""
-
 
 class TurnedRanks:
     """Emits the ranks of the columns that one of the searches suits.
 
-    others i64: the columns that it leaves out. rows: of a group. least: fewer rows behind whole chunks are not ranked together.
+    others i64: the columns that it leaves out. rows: of a group.
     """
 
     def __init__(self, f: Block, x: Node, ranked: RankedTrees) -> None:
@@ -52,12 +48,10 @@ class TurnedRanks:
         self.rows = min((tree.rows for tree in trees), default=CHUNK)
         lines = [LineSearch(f, ranked, kind, self.tiles) for kind in in_lines]
         self.searches: list[RegisterSearch | LineSearch] = [*trees, *lines]
-        searched_in_lines = sum(len(columns) for _, columns in in_lines)
-        self.least = LEAST_IN_LINES if 2 * searched_in_lines > len(ranked.thresholds) else 1
 
     def fill(self, result: Any, rows: Expr, least: int) -> Expr:
-        """Rank the first rows of the block, as many as make whole groups; without AVX-512 all rows if at least `least`, and the searches'
-        own least, are left behind whole chunks. result: the ranks, u8 or u16, column after column. Returns the number of ranked rows."""
+        """Rank the first rows of the block, as many as make whole groups; without AVX-512 all rows if at least `least` are left behind
+        whole chunks. result: the ranks, u8 or u16, column after column. Returns the number of ranked rows."""
         if not self.searches:
             return tirx.const(0, "int64")
         f, numbers = self.f, self.tiles.memory()
@@ -65,7 +59,7 @@ class TurnedRanks:
             ranked = T.Bind(rows // self.rows * self.rows)
         else:
             rest = T.Bind(rows % CHUNK)
-            ranked = T.Bind(tirx.Select(tirx.LT(rest, tirx.const(max(least, self.least), "int64")), rows - rest, rows))
+            ranked = T.Bind(tirx.Select(tirx.LT(rest, tirx.const(least, "int64")), rows - rest, rows))
         chunks = T.Bind((ranked + (CHUNK - 1)) // CHUNK)
         with T.serial(tirx.const(0, "int64"), chunks) as chunk, f.repeat(f.size(self.tiles.count)) as tile:
             first = T.Bind(chunk * CHUNK)
