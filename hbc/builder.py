@@ -174,12 +174,10 @@ class Builder:
             raise ValueError(
                 f"across: found the backend {self.backend!r}, which may give a row other bits in another batch. Backend 'tvm' does not."
             )
-        builders = [self.moved(None, device) for device in devices]
+        builders = [self.moved(None, device) for device in devices] if isinstance(devices, Sequence) else []
         cards = {"cuda:0" if builder.device == "cuda" else builder.device for builder in builders}
         if not builders or len(cards) < len(builders) or "cpu" in cards:
-            raise ValueError(
-                f"across: found the devices {list(devices)}, expected different GPUs, such as ['cuda:0', 'cuda:1']"
-            )
+            raise ValueError(f"across: found the devices {devices!r}, expected different GPUs, such as ['cuda:0', 'cuda:1']")
         return builders
 
     @property

@@ -253,12 +253,15 @@ def host_machine() -> Machine:
 def machine(device: str, target: Mapping[str, Any] | None) -> Machine:
     """The machine for the arguments of `hbc.convert(device=, target=)`.
 
-    Raises BackendUnavailableError for a device other than cpu and cuda, InvalidInputError for a kind of target other than llvm and cuda.
+    Raises BackendUnavailableError for a device other than cpu and cuda, InvalidInputError for a kind of target other than llvm and cuda,
+    and for llvm on a GPU.
     """
     name, _, number_of_gpu = device.lower().partition(":")
     if name in ("cuda", "gpu"):
         number = min(int(number_of_gpu or 0), 2**31 - 1)  # TVM takes 32 bits
         options = {"kind": "cuda", "arch": _arch(number), **(target or {})}
+        if options["kind"] != "cuda":
+            raise _wrong_kind(options["kind"], "'cuda'", "{'kind': 'cuda', 'arch': 'sm_90'}")
         return Machine(tuple(sorted(_frozen(options).items())), cuda=True, number=number)
     if device.lower() != "cpu":
         raise BackendUnavailableError(backend="tvm", reason=f"it has no device {device!r}, only 'cpu' and 'cuda'")
@@ -268,13 +271,13 @@ def machine(device: str, target: Mapping[str, Any] | None) -> Machine:
     if options["kind"] == "cuda":
         return Machine(tuple(sorted(_frozen(options).items())), cuda=True)
     if options["kind"] != "llvm":
-        raise InvalidInputError(
-            found=f"kind {options['kind']!r}",
-            expected="'llvm' or 'cuda'",
-            where="target",
-            advice="A target is a dict such as {'kind': 'llvm', 'mcpu': 'haswell'}.",
-        )
+        raise _wrong_kind(options["kind"], "'llvm' or 'cuda'", "{'kind': 'llvm', 'mcpu': 'haswell'}")
     return Machine(tuple(sorted(_frozen(options).items())))
+
+
+def _wrong_kind(kind: Any, expected: str, example: str) -> InvalidInputError:
+    advice = f"A target is a dict such as {example}."
+    return InvalidInputError(found=f"kind {kind!r}", expected=expected, where="target", advice=advice)
 
 
 def _frozen(options: Mapping[str, Any]) -> dict[str, Any]:

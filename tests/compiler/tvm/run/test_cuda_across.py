@@ -163,7 +163,8 @@ def test_what_is_not_split_is_refused(card: Card) -> None:
 
 def test_devices_are_different_gpus() -> None:
     model = hbc.convert(forest(), "tvm")
-    for devices in ([], ["cpu"], ["cuda", "cuda:0"], ["cuda:1", "cuda:1"], ["cuda:0", "cpu"]):
+    wrong: list[Any] = [[], ["cpu"], ["cuda", "cuda:0"], ["cuda:1", "cuda:1"], ["cuda:0", "cpu"], 2, None]
+    for devices in wrong:
         with pytest.raises(ValueError, match="expected different GPUs"):
             model.across(devices)
     with pytest.raises(ValueError, match="unknown device 'cuda:x'"):

@@ -173,6 +173,13 @@ def test_a_saved_model_is_not_loaded_for_a_gpu_that_is_not_there(tmp_path: Path)
         hbc.load(tmp_path / "forest.hbc", device="cuda").predict(X)
 
 
+def test_a_target_for_a_gpu_is_one() -> None:
+    with pytest.raises(hbc.InvalidInputError, match=r"kind 'llvm'.*expected 'cuda'"):
+        hbc.convert(forest(), "tvm", device="cuda", target={"kind": "llvm", "mcpu": "haswell"})
+    with pytest.raises(hbc.InvalidInputError, match=r"kind 'vulkan'.*expected 'llvm' or 'cuda'"):
+        hbc.convert(forest(), "tvm", target={"kind": "vulkan"})
+
+
 @no_card
 @pytest.mark.skipif(no_nvcc() is not None, reason=str(no_nvcc()))
 def test_code_for_a_named_gpu_is_compiled_and_not_run(tmp_path: Path) -> None:
