@@ -12,6 +12,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
+from hbc.compiler.tvm.trees.categories import n_features
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -20,12 +21,24 @@ Compared = tuple[tuple[int, bool], ...]
 """(feature, whether NaN is below all numbers) for each column of keys. Otherwise NaN is above all numbers."""
 
 
-def compared_columns(op: TreeEnsemble, splits: Array) -> tuple[Compared, Array]:
-    """(the columns of keys that these nodes compare, i64[M]: for each of them its column). Columns are sorted by feature."""
-    used, which = np.unique(op.feature[splits].astype(np.int64) * 2 + op.missing_left[splits], return_inverse=True)
-    column = np.zeros(len(op.feature), np.int64)
-    column[splits] = which
-    return tuple((int(key) // 2, bool(key % 2)) for key in used), column
+def compared_columns(op: TreeEnsemble) -> tuple[Compared, Array, Array]:
+    """(the columns of keys that splits compare, i64[M]: for each split its column, bool[M]: the splits that need a second one).
+
+    There is a column for each feature. First come the features whose NaN some splits send to the left, and some to the right. Their columns
+    have NaN above all numbers, and the splits to the left need another column with NaN below all numbers. Category sets have no NaN, and
+    come last.
+    """
+    splits, width = op.feature >= 0, n_features(op)
+    to_left = splits & op.missing_left if width is None else splits & op.missing_left & (op.feature < width)
+    count = int(op.feature.max(initial=0)) + 1
+    low, high = np.zeros(count, bool), np.zeros(count, bool)
+    low[op.feature[to_left]] = True
+    high[op.feature[splits & ~to_left]] = True
+    features = np.concatenate([np.flatnonzero(low & high), np.flatnonzero(low ^ high)])
+    column = np.zeros(count, np.int64)
+    column[features] = np.arange(len(features))
+    compared = tuple((int(feature), not high[feature]) for feature in features)
+    return compared, np.where(splits, column[op.feature], 0), to_left & high[op.feature]
 
 
 def key_columns(columns: int) -> int:
@@ -55,15 +68,15 @@ class Keys:
         """Compute the keys of a row, which begin at `start`. NaN gets a key below or above all others, as its column says. seen: memory
         for one i32, which becomes 1 if a number is NaN."""
         missing = lambda column: tirx.Cast(f"int{self.bits}", self.f.constant(self.missing, "i64", column))  # noqa: E731
-        self._fill(row, start, missing, seen)
+        self._fill(row, start, missing, seen, self.numbers)
 
-    def fill_low(self, row: Expr, start: Expr) -> None:
-        """The same where NaN is below all others in every column."""
-        self._fill(row, start, lambda _: tirx.const(0, f"int{self.bits}"), None)
+    def fill_low(self, row: Expr, start: Expr, count: Expr) -> None:
+        """The same for the first `count` columns, where NaN is below all others in every column."""
+        self._fill(row, start, lambda _: tirx.const(0, f"int{self.bits}"), None, count)
 
-    def _fill(self, row: Expr, start: Expr, missing: Callable[[Expr], Expr], seen: Any) -> None:
+    def _fill(self, row: Expr, start: Expr, missing: Callable[[Expr], Expr], seen: Any, count: Expr) -> None:
         f, bits, signed = self.f, self.bits, f"int{self.bits}"
-        with f.repeat(self.numbers) as column:
+        with f.repeat(count) as column:
             value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", column))], Row(row)))
             pattern = T.Bind(tirx.reinterpret(signed, tirx.Add(value, tirx.const(0, DTYPES[self.x.type.dtype]))))
             sign = tirx.shift_right(pattern, tirx.const(bits - 1, signed))

@@ -70,8 +70,12 @@ class LoneWalk:
         self.depth = f.size(packed.depth)
         self.places = f.scratch(walks, "i64")  # the rows of `values` for the leaves in which the last walks ended
 
-    def fill(self, row: Expr) -> None:
+    def fill(self, row: Expr, seen: Any = None) -> None:
         """Nothing: there are no keys."""
+
+    def without_nan(self) -> LoneWalk | None:
+        """None: rows with NaN are walked as the others are."""
+        return None
 
     def run(self, walks: list[tuple[Expr, Expr]]) -> None:
         """Walk all (tree, row) at once, and store in `places` where they end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hbc.compiler.tvm.nest.model_data import aligned
-from hbc.compiler.tvm.trees.keys import ordered
+from hbc.compiler.tvm.trees.keys import Compared, compared_columns, ordered
 from hbc.compiler.tvm.trees.reached import padded
 from hbc.compiler.tvm.trees.walk import distinct
 from hbc.ir.types import Array
@@ -37,31 +37,21 @@ def passed(splits: int, trees: int) -> float:
 
 @record
 class Columns:
-    """The columns of a row's keys. features i64[F]: the feature of each. low bool[F]: whether its NaN are below all numbers; otherwise they
-    are above. registers: the registers that hold them, a power of two. both: whether some features are compared in both ways, so that rows
-    with NaN need as many registers again: there all NaN are below all numbers."""
+    """The columns of a row's keys. registers: the registers that hold them, a power of two. both: whether some features are compared in
+    both ways, so that rows with NaN need as many registers again: there all NaN are below all numbers."""
 
-    features: Array
-    low: Array
+    compared: Compared
     registers: int
     both: bool
 
 
 def columns_of(op: TreeEnsemble) -> tuple[Columns, Array]:
     """(the columns of keys, i64[M]: the column that each split compares)."""
-    splits = op.feature >= 0
-    count = int(op.feature.max(initial=-1)) + 1
-    to_left, to_right = np.zeros(count, bool), np.zeros(count, bool)  # where the NaN of a feature go
-    to_left[op.feature[splits & op.missing_left]] = True
-    to_right[op.feature[splits & ~op.missing_left]] = True
-    features = np.flatnonzero(to_left | to_right)
+    compared, column, second = compared_columns(op)
     registers = 1
-    while registers * LANES < len(features):
+    while registers * LANES < len(compared):
         registers *= 2
-    column = np.searchsorted(features, op.feature)
-    if (both := to_left & to_right).any():
-        column += np.where(both[op.feature] & op.missing_left, registers * LANES, 0)
-    return Columns(features, ~to_right[features], registers, bool(both.any())), column
+    return Columns(compared, registers, bool(second.any())), column + second * (registers * LANES)
 
 
 @record

@@ -85,7 +85,7 @@ class Patches:
         self.words = packed.words
         columns = packed.columns
         self.both, self.columns = columns.both, LANES * columns.registers
-        compared = tuple((int(feature), bool(low)) for feature, low in zip(columns.features, columns.low, strict=True))
+        compared = columns.compared
         self.keys = Keys(f, node.inputs[0], compared, f.size(len(compared)), self.columns * (1 + self.both) * rows)
         size = max(rows, few_sizes(op.n_trees))
         self.going = T.alloc_buffer((size,), "int64")  # who has not reached a leaf: its number, and from bit 32 on its patch
@@ -135,7 +135,7 @@ class Patches:
         start = T.Bind(place * (self.columns * (1 + wide)))
         self.keys.fill(row, start, seen)
         if wide:
-            self.keys.fill_low(row, start + self.columns)
+            self.keys.fill_low(row, start + self.columns, self.keys.numbers)
         self.reached.begin(row, place)
         return self._keys(place, wide)
 

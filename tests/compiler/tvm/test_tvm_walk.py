@@ -1,0 +1,76 @@
+"""Walks of trees that send the NaN of a feature both ways: blocks of rows with NaN, and without (walk.py)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
+
+import hbc
+from hbc.compiler.tvm.trees.walk import PackedNodes, pack_nodes
+from hbc.ir.types import Array
+from hbc.ops.tree import TreeEnsemble
+
+ROWS = (1, 15, 16, 17, 40, 4096, 4097, 4096 + 16, 9000)
+"""Rows of calls: less than the 16 that walk together, some of these, and as many as a block has."""
+
+
+def _data(rng: np.random.Generator, features: int, dtype: str) -> tuple[Array, Array]:
+    X = rng.normal(size=(400, features)).astype(dtype)
+    return X, X[:, :3].sum(axis=1) + rng.normal(size=400)
+
+
+def _with_nan(rng: np.random.Generator, X: Array, places: str) -> Array:
+    """The rows with NaN in places: of all rows, of a few, of the first or the last alone."""
+    X = X.copy()
+    column = rng.integers(X.shape[1])
+    if places == "every row":
+        X[rng.random(X.shape) < 0.3] = np.nan
+        X[np.arange(len(X)), rng.integers(X.shape[1], size=len(X))] = np.nan
+    elif places == "some rows":
+        X[rng.integers(len(X), size=3), column] = np.nan
+    elif places == "first row":
+        X[0, column] = np.nan
+    elif places == "last row":
+        X[-1, column] = np.nan
+    return X
+
+
+def _packed(compiled: hbc.CompiledModel) -> PackedNodes:
+    """The trees of a model, as a walk reads them."""
+    return next(pack_nodes(node.op) for node in compiled.graph.nodes if isinstance(node.op, TreeEnsemble))
+
+
+@pytest.mark.parametrize(
+    ("features", "apart", "kind"),
+    [
+        (20, True, "regressor"),
+        pytest.param(3, False, "regressor", marks=pytest.mark.slow),
+        pytest.param(32, True, "classifier", marks=pytest.mark.slow),
+        pytest.param(20, True, "float64", marks=pytest.mark.slow),
+        pytest.param(140, True, "regressor", marks=pytest.mark.slow),
+    ],
+)
+def test_blocks_with_nan_and_without_are_the_sources(features: int, apart: bool, kind: str) -> None:
+    """Forests send NaN both ways even if they were trained without; boosted trees (float64) learn it."""
+    rng = np.random.default_rng(features)
+    X, y = _data(rng, features, "f8" if kind == "float64" else "f4")
+    if kind == "float64":
+        X[rng.random(X.shape) < 0.2] = np.nan
+        model = HistGradientBoostingRegressor(max_iter=20, random_state=0).fit(X, y)
+    elif kind == "classifier":
+        model = RandomForestClassifier(9, random_state=0).fit(X, (y > 0) + (y > 1))
+    else:
+        model = RandomForestRegressor(18, random_state=0).fit(X, y)
+    compiled = hbc.convert(model, strategy="walk")
+    assert _packed(compiled).apart == apart
+    X = np.nan_to_num(np.tile(X, (-(-max(ROWS) // len(X)), 1)))
+    for places in ("no row", "every row", "some rows", "first row", "last row"):
+        for rows in ROWS:
+            some = _with_nan(rng, X[:rows], places)
+            for method in ("predict", "predict_proba") if kind == "classifier" else ("predict",):
+                expected = getattr(model, method)(some)
+                np.testing.assert_array_equal(getattr(compiled, method)(some), expected, f"{places} of {rows}")
