@@ -199,8 +199,9 @@ def tune(
     builder = replace(own, strategy="auto", choice=None, note="")
     data = rows_for(usual, max(counts)) if X is None else X
     candidates, left_out = builder.candidates(graph, counts)
-    schedules: list[dict[str, Any]] = [{"block": block} for block in builder.compiler.blocks]
-    if builder.options.threads is None and builder.device == "cpu" and cpus() > 1:
+    on_cpu = builder.device == "cpu"
+    schedules: list[dict[str, Any]] = [{"block": block} for block in builder.compiler.blocks if on_cpu]
+    if builder.options.threads is None and on_cpu and cpus() > 1:
         schedules.append({"threads": 1})
     found = search(
         lambda choice: usual._with(replace(builder, choice=choice)),

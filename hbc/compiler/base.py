@@ -266,6 +266,10 @@ class Compiler(ABC):
         worth a trial. By default empty: `hbc tune` then tries all strategies."""
         return {}
 
+    def fitting(self, op: Operator, options: CompileOptions) -> Collection[str] | None:
+        """The strategies of a tree ensemble that are worth a trial on a GPU. By default None: `hbc tune` then tries all."""
+        return None
+
     def for_file(self, chosen: Mapping[str, Any], options: CompileOptions) -> tuple[Compiler, CompileOptions]:
         """The compiler and the options for a file, given the caller's options of `CompiledModel.export` (only names that `exports`
         declares; the values are checked here). The optimizer asks this compiler, and its `export` writes the file. By default the

@@ -68,7 +68,9 @@ def worth_measuring(
     if not ensembles:
         return ["auto"], {}
     if options.device != "cpu":
-        return ["auto", *known], {}
+        fitting = [known if (names := compiler.fitting(op, options)) is None else names for op in ensembles]
+        fits = [name for name in known if any(name in names for names in fitting)]
+        return ["auto", *fits], {name: "not for trees like these on a GPU" for name in known if name not in fits}
     total: dict[str, list[float]] = {}
     for op in ensembles:
         for name, times in compiler.estimates(op, options, rows).items():

@@ -151,6 +151,9 @@ def test_what_was_found_out_to_choose_stays_known(small: TreeEnsemble) -> None:
     assert len(asked) == 2
 
 
+SM_90 = {"kind": "cuda", "arch": "sm_90"}
+
+
 def test_what_tune_measures(small: TreeEnsemble) -> None:
     compiler = load_compiler("tvm")
     known = hbc.strategies("tvm")[1:]
@@ -161,6 +164,11 @@ def test_what_tune_measures(small: TreeEnsemble) -> None:
     many = benchmark.ensemble(replace(SMALL, trees=300))
     names, left_out = worth_measuring(compiler, [many(x)], CompileOptions(), (100_000,), known)
     assert "estimated" in left_out["walk"]
+    names, left_out = worth_measuring(compiler, [small(x)], CompileOptions("cuda", target=SM_90), (1,), known)
+    assert {"auto", "walk", "links", "far_links", "gemm"} <= set(names)
+    assert {"scan", "patches"} <= left_out.keys()
+    names, _ = worth_measuring(load_compiler("torch"), [small(x)], CompileOptions("cuda"), (1,), ("walk", "scan"))
+    assert names == ["auto", "walk", "scan"]
 
 
 def test_planes_of_sets_are_one_column_to_a_compiler_that_tests_the_sets() -> None:

@@ -80,6 +80,8 @@ def test_tune_measures_the_strategies_of_the_card_and_the_choice_is_found_again(
     said = json.loads(run(*commands(folder)["tune"], "--device", "cuda", "-o", folder / "tuned.hbc")[0])
     measured = said["seconds"].keys() | said["left_out"].keys()
     assert {"auto", "walk", "levels", "links", "far_links", "wide_links"} <= measured
+    assert said["left_out"]["scan"] == said["left_out"]["patches"] == "not for trees like these on a GPU"
+    assert not any("blocks" in candidate for candidate in measured)
     assert card.launches
     tuned = hbc.load(folder / "tuned.hbc")
     assert tuned.device == "cuda"

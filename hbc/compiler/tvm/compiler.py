@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import hbc.compiler.tvm.tir  # noqa: F401  imports tvm
-from hbc.compiler.base import About, CompileOptions, Compiler, Signature
+from hbc.compiler.base import LOWERED_STRATEGIES, About, CompileOptions, Compiler, Signature
 from hbc.compiler.costs import WITHOUT_AVX512, OneHotCosts, Work, choose, estimates
 from hbc.compiler.tvm.costs import STRATEGIES, STRATEGIES_WITHOUT_AVX512
 from hbc.compiler.tvm.host.descent import compiled_descent
@@ -25,7 +25,7 @@ from hbc.compiler.tvm.run.executable import TvmExecutable
 from hbc.compiler.tvm.run.methods import ELSEWHERE, GraphMethods
 from hbc.compiler.tvm.run.targets import host_machine, machine
 from hbc.compiler.tvm.trees.categories import join_sets
-from hbc.compiler.tvm.trees.gpu.choice import choose_for_gpu
+from hbc.compiler.tvm.trees.gpu.choice import choose_for_gpu, cycles
 from hbc.compiler.tvm.trees.lone_scan import lone
 from hbc.compiler.tvm.trees.patches import patchable
 from hbc.compiler.tvm.trees.scan import scannable
@@ -111,6 +111,11 @@ class TvmCompiler(Compiler):
         kernels = (*where.schedule.tree_kernels, "select")
         work = STRATEGIES_WITHOUT_AVX512 if _costs_of(options) == WITHOUT_AVX512 else self.work
         return {name: work[name] for name, can in runs.items() if can and name in kernels}
+
+    def fitting(self, op: Operator, options: CompileOptions) -> Collection[str]:
+        assert isinstance(op, TreeEnsemble)
+        tiled = cycles(op) if machine(options.device, options.target).shares else {}
+        return {"walk", *tiled, *self.candidates(op, options), *LOWERED_STRATEGIES}
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)
