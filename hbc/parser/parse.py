@@ -201,7 +201,7 @@ def _variant(
                 packages |= notes.packages
                 failing |= failing_methods(notes, outputs)
                 outputs = {method: nodes for method, nodes in outputs.items() if method not in failing}
-                if not outputs:
+                if not outputs and failing:
                     reason = f"all its methods fail in the source library: {next(iter(failing.values()))}."
                     name = registry.public_name(type(model))
                     raise UnsupportedOperatorError(culprits=[Culprit(name, "model", reason, "Fit it on other data.")])

@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.cluster import DBSCAN
 from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
@@ -61,6 +63,12 @@ def test_every_culprit_of_a_column_transformer_is_named() -> None:
         ("Halve", f"{path}.transformers[0] 'a'"),
         ("Scaler", f"{path}.transformers[2] 'c'.steps[1] 'scaler'"),
     ]
+
+
+@pytest.mark.parametrize("last", [KernelDensity(), DBSCAN()])
+def test_a_last_step_without_predict_is_named(last: BaseEstimator) -> None:
+    name = type(last).__name__
+    assert culprits(make_pipeline(StandardScaler(), last).fit(X)) == [(name, f"model.steps[1] {name.lower()!r}")]
 
 
 def test_search_without_refit_is_refused() -> None:
