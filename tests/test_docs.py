@@ -11,7 +11,6 @@ import re
 import runpy
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ports import free_port
 
 import hbc
 from hbc.cli import main
@@ -120,12 +120,6 @@ def test_commands_in_processes_of_their_own(page: Path, folder: Path) -> None:
     for command in commands(page):
         done = subprocess.run([sys.executable, "-m", "hbc", *command], capture_output=True, text=True)
         assert done.returncode == 0, f"{command}: {done.stderr}"
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 @pytest.mark.filterwarnings("ignore")

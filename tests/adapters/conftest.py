@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,12 +23,6 @@ SECONDS = 90
 
 class Servers:
     """Functions for tests of servers."""
-
-    @staticmethod
-    def free_port() -> int:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            return int(found.getsockname()[1])
 
     @staticmethod
     @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hosted_models import FRAME, MIXED, close, records, saved
+from ports import free_port
 
 pytest.importorskip("bentoml")
 
@@ -17,7 +18,7 @@ def test_the_server(tmp_path: Path, server: Any) -> None:
     (tmp_path / "app.py").write_text(
         f"from hbc.adapters.bentoml import service\n\nModel = service({str(path)!r}, 'model', workers=1)\n"
     )
-    port = server.free_port()
+    port = free_port()
     with server.running(sys.executable, "-m", "bentoml", "serve", "app:Model", "--port", str(port), cwd=tmp_path) as process:
         body = {"records": records(3), "methods": ["predict", "predict_proba"]}
         found = server.ask(process, port, "/predict", body)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hosted_models import FRAME, MIXED, NUMBERS, X, close, records, saved
+from ports import free_port
 
 pytest.importorskip("kserve")
 
@@ -68,7 +69,7 @@ def test_version_2(tmp_path: Path) -> None:
 
 def test_the_server(tmp_path: Path, server: Any) -> None:
     saved(tmp_path, "mixed")
-    port = server.free_port()
+    port = free_port()
     words = ["-m", "hbc.adapters.kserve", "--model_name", "m", "--model_dir", str(tmp_path), "--http_port", str(port)]
     body = {
         "inputs": [
@@ -78,7 +79,7 @@ def test_the_server(tmp_path: Path, server: Any) -> None:
         ],
         "outputs": [{"name": "predict_proba"}, {"name": "predict"}],
     }
-    with server.running(sys.executable, *words, "--grpc_port", str(server.free_port()), cwd=tmp_path) as process:
+    with server.running(sys.executable, *words, "--grpc_port", str(free_port()), cwd=tmp_path) as process:
         answer = server.ask(process, port, "/v2/models/m/infer", body)
         shares, labels = answer["outputs"]
         close(np.reshape(shares["data"], shares["shape"]), MIXED.predict_proba(FRAME[:3]))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hosted_models import FRAME, MIXED, NUMBERS, X, close, saved
+from ports import free_port
 
 pytest.importorskip("mlserver")
 
@@ -71,7 +72,7 @@ def test_the_server(tmp_path: Path, server: Any) -> None:
     saved(folder, "mixed")
     settings = {"name": "m", "implementation": "hbc.adapters.mlserver.HbcModel", "parameters": {"uri": "."}}
     (folder / "model-settings.json").write_text(json.dumps(settings))
-    ports = {key: server.free_port() for key in ("http_port", "grpc_port", "metrics_port")}
+    ports = {key: free_port() for key in ("http_port", "grpc_port", "metrics_port")}
     (tmp_path / "settings.json").write_text(json.dumps({**ports, "parallel_workers": 0, "host": "127.0.0.1"}))
     port = ports["http_port"]
     body = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hosted_models import FRAME, MIXED, close, records, saved
+from ports import free_port
 
 pytest.importorskip("ray.serve")
 
@@ -25,7 +26,7 @@ time.sleep(600)
 
 
 def test_the_server(tmp_path: Path, server: Any) -> None:
-    path, port = saved(tmp_path, "mixed"), server.free_port()
+    path, port = saved(tmp_path, "mixed"), free_port()
     (tmp_path / "app.py").write_text(APP.format(path=str(path), port=port, record=records(1)[0]))
     with server.running(sys.executable, str(tmp_path / "app.py"), cwd=tmp_path) as process:
         found = server.ask(process, port, "/", {"records": records(3), "methods": ["predict", "predict_proba"]})

@@ -8,9 +8,8 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 
-from estimators import case
-
-ROWS = 600
+from estimators import boosted, case
+from estimators.boosted import ROWS
 
 
 def _leaves(model, X):
@@ -23,15 +22,6 @@ def _leaves(model, X):
 Case = functools.partial(case.Case, options={"apply": _leaves, "raw_score": lambda model, X: model.predict(X, raw_score=True)})
 
 
-def _data(missing=0.1, zeros=0.1, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(ROWS, 6))
-    target = X[:, 0] + X[:, 1] * X[:, 2]
-    X[rng.random(X.shape) < missing] = np.nan
-    X[rng.random(X.shape) < zeros] = 0.0
-    return X, target
-
-
 def _settings(options):
     return {"n_estimators": 20, "num_leaves": 8, "n_jobs": 1, "verbose": -1, **options}
 
@@ -40,42 +30,38 @@ def _positive(target):
     return np.exp(target / target.std() / 2)
 
 
-def _classes(target, n):
-    return np.digitize(target, np.quantile(target, np.arange(1, n) / n))
-
-
 def _classifier(n=2, labels=None, missing=0.1, **options):
-    X, target = _data(missing)
-    y = _classes(target, n)
+    X, target = boosted.data(missing)
+    y = boosted.classes(target, n)
     y = y if labels is None else np.asarray(labels)[y]
     return lgb.LGBMClassifier(**_settings(options)).fit(X, y), X[:200]
 
 
 def _regressor(positive=True, missing=0.1, estimator=lgb.LGBMRegressor, **options):
-    X, target = _data(missing)
+    X, target = boosted.data(missing)
     return estimator(**_settings(options)).fit(X, _positive(target) if positive else target), X[:200]
 
 
 def _unit_regressor(**options):
-    X, target = _data()
+    X, target = boosted.data()
     return lgb.LGBMRegressor(**_settings(options)).fit(X, 1 / (1 + np.exp(-target))), X[:200]
 
 
 def _ranker(**options):
-    X, target = _data()
-    return lgb.LGBMRanker(**_settings(options)).fit(X, _classes(target, 4), group=[60] * 10), X[:200]
+    X, target = boosted.data()
+    return lgb.LGBMRanker(**_settings(options)).fit(X, boosted.classes(target, 4), group=[60] * 10), X[:200]
 
 
 def _booster(n=0, rounds=15, label=None, missing=0.1, **options):
-    X, target = _data(missing)
-    y = target if n == 0 else _classes(target, n)
+    X, target = boosted.data(missing)
+    y = target if n == 0 else boosted.classes(target, n)
     parameters = {"num_leaves": 8, "verbose": -1, "num_threads": 1, **options}
     return lgb.train(parameters, lgb.Dataset(X, y if label is None else label(target)), rounds), X[:200]
 
 
 def _early_stopped():
-    X, target = _data()
-    y = _classes(target, 3)
+    X, target = boosted.data()
+    y = boosted.classes(target, 3)
     model = lgb.LGBMClassifier(**_settings({"n_estimators": 200, "learning_rate": 0.5}))
     model.fit(X[:400], y[:400], eval_X=X[400:], eval_y=y[400:], callbacks=[lgb.early_stopping(3, verbose=False)])
     assert model.best_iteration_ < 200
@@ -83,11 +69,7 @@ def _early_stopped():
 
 
 def _custom(n=2, **options):
-    def squares(y, scores):
-        goal = y if scores.ndim == 1 else np.eye(scores.shape[1])[y.astype(int)]
-        return scores - goal, np.ones_like(scores)
-
-    return _classifier(n, objective=squares, **options)
+    return _classifier(n, objective=boosted.squares, **options)
 
 
 def _categorical(estimator=lgb.LGBMRegressor, **options):
@@ -95,7 +77,7 @@ def _categorical(estimator=lgb.LGBMRegressor, **options):
     X = np.stack([rng.integers(0, 40, ROWS), rng.integers(0, 4, ROWS), rng.integers(0, 90, ROWS)], 1).astype(float)
     X = np.concatenate([X, rng.normal(size=(ROWS, 2))], 1)
     target = np.isin(X[:, 0] % 7, [1, 4]) * 2.0 + (X[:, 1] == 2) + np.isin(X[:, 2] % 5, [0, 3]) + X[:, 3]
-    y = _classes(target, 3) if estimator is lgb.LGBMClassifier else target
+    y = boosted.classes(target, 3) if estimator is lgb.LGBMClassifier else target
     X[rng.random(X.shape) < 0.05] = np.nan
     model = estimator(**_settings({"min_child_samples": 5, **options})).fit(X, y, categorical_feature=[0, 1, 2])
     rows = X[:200].copy()
@@ -126,12 +108,12 @@ def _categorical(estimator=lgb.LGBMRegressor, **options):
 
 
 def _one_class():
-    X, _ = _data()
+    X, _ = boosted.data()
     return lgb.LGBMClassifier(**_settings({})).fit(X, np.ones(ROWS, int)), X[:50]
 
 
 def _single_leaves():
-    X, target = _data()
+    X, target = boosted.data()
     return lgb.LGBMRegressor(**_settings({"min_child_samples": ROWS})).fit(X, target), X[:50]
 
 

@@ -13,9 +13,8 @@ from sklearn.feature_selection import SelectKBest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
 
-from estimators import case
-
-ROWS = 600
+from estimators import boosted, case
+from estimators.boosted import ROWS
 
 
 def _margins(model, X):
@@ -29,21 +28,8 @@ def _leaves(model, X):
 Case = functools.partial(case.Case, options={"raw_score": _margins})
 
 
-def _data(missing=0.1, zeros=0.1, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(ROWS, 6))
-    target = X[:, 0] + X[:, 1] * X[:, 2]
-    X[rng.random(X.shape) < missing] = np.nan
-    X[rng.random(X.shape) < zeros] = 0.0
-    return X, target
-
-
 def _settings(options):
     return {"n_estimators": 15, "max_depth": 4, "n_jobs": 1, **options}
-
-
-def _classes(target, n):
-    return np.digitize(target, np.quantile(target, np.arange(1, n) / n))
 
 
 def _unit(target):
@@ -51,12 +37,12 @@ def _unit(target):
 
 
 def _classifier(n=2, estimator=xgb.XGBClassifier, **options):
-    X, target = _data()
-    return estimator(**_settings(options)).fit(X, _classes(target, n)), X[:200]
+    X, target = boosted.data()
+    return estimator(**_settings(options)).fit(X, boosted.classes(target, n)), X[:200]
 
 
 def _regressor(goal=np.exp, estimator=xgb.XGBRegressor, **options):
-    X, target = _data()
+    X, target = boosted.data()
     return estimator(**_settings(options)).fit(X, goal(target)), X[:200]
 
 
@@ -65,26 +51,26 @@ def _two(target):
 
 
 def _three_labels():
-    X, target = _data()
+    X, target = boosted.data()
     Y = np.stack([target > 0, target > 1, np.sin(target) > 0], 1).astype(int)
     return xgb.XGBClassifier(**_settings({})).fit(X, Y), X[:200]
 
 
 def _ranker(objective="rank:ndcg"):
-    X, target = _data()
-    y = _classes(target, 2 if objective == "rank:map" else 4)
+    X, target = boosted.data()
+    y = boosted.classes(target, 2 if objective == "rank:map" else 4)
     return xgb.XGBRanker(**_settings({"objective": objective})).fit(X, y, group=[60] * 10), X[:200]
 
 
 def _missing(value, **options):
-    X, target = _data()
+    X, target = boosted.data()
     X = np.where(np.isnan(X), value, X)
     return xgb.XGBRegressor(**_settings({"missing": value, **options})).fit(X, target), X[:200]
 
 
 def _early_stopped(n=3, **options):
-    X, target = _data()
-    y = _classes(target, n)
+    X, target = boosted.data()
+    y = boosted.classes(target, n)
     model = xgb.XGBClassifier(**_settings({"n_estimators": 100, "learning_rate": 0.5, "early_stopping_rounds": 3, **options}))
     model.fit(X[:400], y[:400], eval_set=[(X[400:], y[400:])], verbose=False)
     assert model.best_iteration + 1 < model.get_booster().num_boosted_rounds()
@@ -135,22 +121,18 @@ def _encoded(density):
 
 
 def _sparse():
-    X, target = _data()
+    X, target = boosted.data()
     X = scipy.sparse.csr_matrix(np.nan_to_num(X).round(0))
     X.data[:50] = 0  # stored zeros are zeros
     return xgb.XGBRegressor(**_settings({})).fit(X, target), X[:200]
 
 
 def _custom(n=2):
-    def squares(y, scores):
-        goal = y if scores.ndim == 1 else np.eye(scores.shape[1])[y.astype(int)]
-        return scores - goal, np.ones_like(scores)
-
-    return _classifier(n, objective=squares)
+    return _classifier(n, objective=boosted.squares)
 
 
 def _booster(goal=np.exp, rounds=10, label=True, **parameters):
-    X, target = _data()
+    X, target = boosted.data()
     data = xgb.DMatrix(X, goal(target) if label else None)
     if not label:
         data.set_float_info("label_lower_bound", np.exp(target))
@@ -159,7 +141,7 @@ def _booster(goal=np.exp, rounds=10, label=True, **parameters):
 
 
 def _early_stopped_booster():
-    X, target = _data()
+    X, target = boosted.data()
     train, test = xgb.DMatrix(X[:400], target[:400]), xgb.DMatrix(X[400:], target[400:])
     model = xgb.train(
         {"eta": 0.9, "nthread": 1}, train, 50, evals=[(test, "test")], early_stopping_rounds=2, verbose_eval=False
@@ -175,7 +157,7 @@ def _reloaded(fitted):
 
 def _pruned():
     """gamma with the updater `prune`: the document keeps the nodes that were cut off."""
-    X, target = _data()
+    X, target = boosted.data()
     parameters = {"updater": "grow_colmaker,prune", "gamma": 3.0, "max_depth": 6, "nthread": 1}
     return xgb.train(parameters, xgb.DMatrix(X, target), 10), X[:200]
 
@@ -257,12 +239,16 @@ CASES = [
     Case("XGBRanker rank:map", lambda: _ranker("rank:map")),
     Case("XGBRanker rank:pairwise", lambda: _ranker("rank:pairwise")),
     _BoosterCase("XGBoost Booster regression", _booster),
-    _BoosterCase("XGBoost Booster binary:logistic", lambda: _booster(lambda y: _classes(y, 2), objective="binary:logistic")),
     _BoosterCase(
-        "XGBoost Booster multi:softmax", lambda: _booster(lambda y: _classes(y, 3), objective="multi:softmax", num_class=3)
+        "XGBoost Booster binary:logistic", lambda: _booster(lambda y: boosted.classes(y, 2), objective="binary:logistic")
     ),
     _BoosterCase(
-        "XGBoost Booster multi:softprob", lambda: _booster(lambda y: _classes(y, 3), objective="multi:softprob", num_class=3)
+        "XGBoost Booster multi:softmax",
+        lambda: _booster(lambda y: boosted.classes(y, 3), objective="multi:softmax", num_class=3),
+    ),
+    _BoosterCase(
+        "XGBoost Booster multi:softprob",
+        lambda: _booster(lambda y: boosted.classes(y, 3), objective="multi:softprob", num_class=3),
     ),
     _BoosterCase("XGBoost Booster survival:aft", lambda: _booster(label=False, objective="survival:aft")),
     _BoosterCase("XGBoost Booster gblinear", lambda: _booster(booster="gblinear"), methods=("predict", "raw_score")),

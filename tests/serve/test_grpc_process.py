@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
+from ports import free_port
 from test_grpc import FRAME, columns, models, stub
 
 from hbc.serve.grpc.messages import Messages
@@ -31,12 +32,6 @@ def started(models: dict[str, Any], *words: str) -> tuple[subprocess.Popen[str],
         if line.startswith("{") and (found := json.loads(line))["event"] == "ready":
             return process, found
     raise AssertionError(process.wait())
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @pytest.fixture
