@@ -3,7 +3,8 @@ features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from tvm import tirx
@@ -35,21 +36,86 @@ def _nanoseconds(node: Node) -> float:
 def distances(f: Chunk, node: Node) -> None:
     """Emit `Distances`: the distance of each row to each point, summed in float64, a tile of points at a time. Few rows have code of their
     own, with the same order of additions: a vector of 16 rows would take as long for one of them."""
-    op, (x,) = node.op, node.inputs
-    assert isinstance(op, Distances)
-    count, width = op.points.shape
-    dtype = x.type.dtype
-    together = min(POINTS_IN_WIDE if f.dialect.wide else POINTS, count)
-    tiles = -(-count // together)
-    padded = np.zeros((tiles * together, width), op.points.dtype)
-    padded[:count] = op.points
-    tiled = f.own(padded.reshape(tiles, together, width).transpose(0, 2, 1), dtype)
-    weights = None if op.weights is None else f.own(op.weights.astype(np.float64), "f64")
-    calls = op.metric == "power"  # calls C's pow, which takes one row at a time
+    tiles = _Tiles(f, node)
+    together = tiles.together
+    if tiles.calls or f.lanes == 1 or together == 1 or together & (together - 1):
+        tiles.all_at_once()
+        return
+    few = T.Bind(tirx.Cast("int64", tirx.LE(f.count, tirx.const(FEW_ROWS, "int64"))))
+    # Loops of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
+    with T.serial(ZERO, few):
+        tiles.row_by_row()
+    with T.serial(few, ONE):
+        tiles.all_at_once()
 
-    def term(feature: Expr, at: Expr, row: Row) -> Expr:
-        a, b = f.read(x, [feature], row), f.constant(tiled, dtype, at)
-        weight = None if weights is None else f.constant(weights, "f64", feature)
+
+class _Tiles:
+    """Emits the distances of a chunk's rows to points in tiles.
+
+    together: the points of a tile. The last tile is filled up with points of zeros, whose distances are not stored. calls: the metric calls
+    C's pow, which takes one row at a time.
+    """
+
+    def __init__(self, f: Chunk, node: Node) -> None:
+        op, (self.x,) = node.op, node.inputs
+        assert isinstance(op, Distances)
+        self.f, self.node, self.op, self.dtype = f, node, op, self.x.type.dtype
+        self.points, self.width = op.points.shape
+        self.together = min(POINTS_IN_WIDE if f.dialect.wide else POINTS, self.points)
+        self.tiles = -(-self.points // self.together)
+        padded = np.zeros((self.tiles * self.together, self.width), op.points.dtype)
+        padded[: self.points] = op.points
+        tiled = padded.reshape(self.tiles, self.together, self.width).transpose(0, 2, 1)
+        self.numbers = f.own(tiled, self.dtype)
+        self.weights = None if op.weights is None else f.own(op.weights.astype(np.float64), "f64")
+        self.calls = op.metric == "power"
+
+    def row_by_row(self) -> None:
+        """Emit the distances of one row after the other, to all points of a tile at once."""
+        f, together = self.f, self.together
+        with f.each_row() as row, f.grid([self.tiles]) as (tile,):
+            sums = f.scratch(together, "f64")
+            store(sums, broadcast(number(0, "f64"), together), 0, together)
+            with f.repeat(self.width) as feature, T.vectorized(tirx.const(together, "int64")) as i:
+                at = (tile * self.width + feature) * together + i
+                T.buffer_store(sums, self._join(sums[i], self._term(feature, at, row)), [i])
+            for i in range(together):
+                with self._if_point(tile * together + i) as point:
+                    f.store(self.node, point, row, self._rounded(sums[i]))
+
+    def all_at_once(self) -> None:
+        """Emit the distances of all rows of the chunk, to one point of a tile after the other."""
+        f, together = self.f, self.together
+        with f.grid([self.tiles]) as (tile,):
+            sums = f.scratch(together * f.lanes, "f64")
+            for i in range(together):
+                with f.lane() as lane:
+                    T.buffer_store(sums, number(0, "f64"), [lane + i * f.lanes])
+            with f.repeat(self.width) as feature:
+                for i in range(together):
+                    at = (tile * self.width + feature) * together + i
+                    with f.each_row() if self.calls else f.lane() as lane:
+                        row = lane if self.calls else f.row(lane)
+                        place = row.lane + i * f.lanes
+                        T.buffer_store(sums, self._join(sums[place], self._term(feature, at, row)), [place])
+            for i in range(together):
+                with self._if_point(tile * together + i) as point, f.lane() as lane:
+                    f.store(self.node, point, f.row(lane), self._rounded(sums[lane + i * f.lanes]))
+
+    @contextmanager
+    def _if_point(self, point: Expr) -> Iterator[Expr]:
+        """What is emitted inside is run if a number is that of a point, and not of one that fills the last tile up."""
+        if self.points % self.together:
+            with T.If(tirx.LT(point, tirx.const(self.points, "int64"))), T.Then():
+                yield point
+        else:
+            yield point
+
+    def _term(self, feature: Expr, at: Expr, row: Row) -> Expr:
+        """What a feature adds to the distance between a row and a point, f64. at: where the point's number stands in the tiles."""
+        f, op, dtype = self.f, self.op, self.dtype
+        a, b = f.read(self.x, [feature], row), f.constant(self.numbers, dtype, at)
+        weight = None if self.weights is None else f.constant(self.weights, "f64", feature)
         difference = convert(tirx.Sub(a, b), dtype, "f64")
         match op.metric:
             case "squared":
@@ -70,59 +136,10 @@ def distances(f: Chunk, node: Node) -> None:
                 return tirx.Select(tirx.EQ(size, number(0, "f64")), number(0, "f64"), share)
         return tirx.abs(difference)
 
-    def join(total: Expr, value: Expr) -> Expr:
-        return larger(total, value, "f64", f.dialect) if op.metric == "largest" else tirx.Add(total, value)
+    def _join(self, total: Expr, value: Expr) -> Expr:
+        """The distance so far with one more term."""
+        return larger(total, value, "f64", self.f.dialect) if self.op.metric == "largest" else tirx.Add(total, value)
 
-    def put(point: Expr, write: Callable[[], None]) -> None:
-        """Write the distances to a point, if it is one."""
-        if count % together:
-            with T.If(tirx.LT(point, tirx.const(count, "int64"))), T.Then():
-                write()
-        else:
-            write()
-
-    def rounded(value: Expr) -> Expr:
-        return convert(convert(value, "f64", dtype), dtype, "f64")
-
-    def row_by_row() -> None:
-        with f.each_row() as row, f.grid([tiles]) as (tile,):
-            sums = f.scratch(together, "f64")
-            store(sums, broadcast(number(0, "f64"), together), 0, together)
-            with f.repeat(width) as feature, T.vectorized(tirx.const(together, "int64")) as i:
-                at = (tile * width + feature) * together + i
-                T.buffer_store(sums, join(sums[i], term(feature, at, row)), [i])
-            for i in range(together):
-                point = tile * together + i
-                put(point, lambda i=i, point=point: f.store(node, point, row, rounded(sums[i])))  # type: ignore[misc]
-
-    def all_at_once() -> None:
-        with f.grid([tiles]) as (tile,):
-            sums = f.scratch(together * f.lanes, "f64")
-            for i in range(together):
-                with f.lane() as lane:
-                    T.buffer_store(sums, number(0, "f64"), [lane + i * f.lanes])
-            with f.repeat(width) as feature:
-                for i in range(together):
-                    at = (tile * width + feature) * together + i
-                    with f.each_row() if calls else f.lane() as lane:
-                        row = lane if calls else f.row(lane)
-                        place = row.lane + i * f.lanes
-                        T.buffer_store(sums, join(sums[place], term(feature, at, row)), [place])
-            for i in range(together):
-                point = tile * together + i
-
-                def write(i: int = i, point: Expr = point) -> None:
-                    with f.lane() as lane:
-                        f.store(node, point, f.row(lane), rounded(sums[lane + i * f.lanes]))
-
-                put(point, write)
-
-    if calls or f.lanes == 1 or together == 1 or together & (together - 1):
-        all_at_once()
-        return
-    few = T.Bind(tirx.Cast("int64", tirx.LE(f.count, tirx.const(FEW_ROWS, "int64"))))
-    # Loops of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
-    with T.serial(ZERO, few):
-        row_by_row()
-    with T.serial(few, ONE):
-        all_at_once()
+    def _rounded(self, value: Expr) -> Expr:
+        """A distance as the dtype of the rows holds it, f64."""
+        return convert(convert(value, "f64", self.dtype), self.dtype, "f64")

@@ -18,6 +18,12 @@ from hbc.ops import tensor
 PARTIAL_SUMS = 4  # for a sum in any order: they hide the latency of an addition, and halve the rounding error
 
 
+def _element(f: Chunk, source: Node, index: list[Expr], lane: Expr) -> Expr:
+    """An element of a row of a chunk; bools as int8, which can be compared."""
+    value = f.read(source, index, f.row(lane))
+    return tirx.Cast("int8", value) if source.type.dtype == "bool" else value
+
+
 def _reduce(f: Chunk, node: Node, combine: Callable[[Expr, Expr], Expr], start: float | None, partial: int = 1) -> None:
     """Emit total = combine(total, element) for the elements along an axis, beginning with `start`, or with element 0 if it is None.
 
@@ -34,8 +40,7 @@ def _reduce(f: Chunk, node: Node, combine: Callable[[Expr, Expr], Expr], start: 
         totals = [f.scratch(f.lanes, dtype) for _ in range(partial)]
 
         def term(k: Expr, lane: Expr) -> Expr:
-            value = f.read(source, [k if i == axis else at for i, at in enumerate(outer)], f.row(lane))
-            return tirx.Cast("int8", value) if source.type.dtype == "bool" else value
+            return _element(f, source, [k if i == axis else at for i, at in enumerate(outer)], lane)
 
         def add(total: tirx.Buffer, k: Expr) -> None:
             with f.lane() as lane:
@@ -115,8 +120,7 @@ def argmax(f: Chunk, node: Node) -> None:
         best, place = f.scratch(f.lanes, dtype), f.scratch(f.lanes, counter)
 
         def term(k: Expr, lane: Expr) -> Expr:
-            value = f.read(source, [k if i == axis else at for i, at in enumerate(outer)], f.row(lane))
-            return tirx.Cast("int8", value) if source.type.dtype == "bool" else value
+            return _element(f, source, [k if i == axis else at for i, at in enumerate(outer)], lane)
 
         def after(x: Expr, best: Expr, new: Expr, old: Expr) -> Expr:
             """`new` if x is larger than `best`, or if x alone is NaN, else `old`. LLVM would do an `or` of compares bit by bit for
