@@ -29,6 +29,8 @@ NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
     "f64": np.dtype(np.float64),
     "str": np.dtype(object),
 }
+RTOL, ATOL = 1e-5, 1e-6
+"""The tolerances of hbc's contract: numbers a (of the source) and b (of hbc) agree if |a - b| <= ATOL + RTOL · |a|."""
 FLOAT32_LIMIT = float(np.nextafter(2.0**128 - 2.0**103, 0))
 """The largest float64 that rounds to a finite float32."""
 _NAMES: dict[np.dtype[Any], DType] = {dtype: name for name, dtype in NUMPY_DTYPES.items() if name != "str"}  # type: ignore[misc]

@@ -17,8 +17,10 @@ from hbc.ops.scaling import require_columns
 LARGEST_PLACE = 1 << 20
 """The largest category that can be a place itself: exact in float32."""
 
+LARGEST_CODE = 1 << 20
+"""The codes below it become places in tables: they are exact in float32, and a table of all of them is small enough for look-ups."""
 SPARSEST = 4
-"""Up to so many table entries for each category, categories are places themselves; in sparser tables they are searched for."""
+"""Up to so many table entries for each category or code, these are places in the table; in sparser tables they are searched for."""
 
 
 @operator

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hbc.ir.types import Array
+from hbc.ir.types import ATOL, RTOL, Array
 from hbc.ops.tree import TreeEnsemble
 
 ROWS = 1024
-RTOL, ATOL = 1e-5, 1e-6
-"""The tolerances of hbc's contract for float32."""
 
 
 def order_shows(trees: TreeEnsemble, predict: Callable[[Array], Array]) -> bool:

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from hbc.ir.types import ATOL, RTOL
+
 NOISE = 0.05
 """A time counts as shorter than another only if it is shorter by this part of it."""
 SECONDS = 0.15
@@ -18,7 +20,6 @@ ROUND = 0.004
 """The time of one turn of a candidate, in seconds."""
 HOPELESS = 4.0
 """A candidate that takes this many times as long as the fastest after two rounds is not measured further."""
-RTOL, ATOL = 1e-5, 1e-6
 BATCHES = 1000
 """The number of batches that calls cycle through. The branch predictor would learn a few single rows, and they would stay in the caches
 with the part of the trees that they visit."""

@@ -27,6 +27,9 @@ from hbc.ops.linear import TableSum
 from hbc.ops.tree import TreeEnsemble
 from hbc.process import SOURCE, show
 
+PADDED_DEPTH = 10
+"""The depth up to which trees are padded to perfect ones on a GPU, by the measurements of the Hummingbird paper."""
+
 
 def checked_device(backend: str, options: CompileOptions) -> torch.device:
     """The device that the options name. Raises BackendUnavailableError if it does not exist, and InvalidInputError for a number of threads
@@ -78,8 +81,11 @@ class TorchCompiler(Compiler):
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)
         if options.device != "cpu":
-            perfect = int(op.depths.max(initial=0)) <= 10 and lowerable(op)["perf_tree_trav"]
-            return "perf_tree_trav" if perfect else "tree_trav", "the paper's rule for GPUs: padding up to depth 10"
+            perfect = int(op.depths.max(initial=0)) <= PADDED_DEPTH and lowerable(op)["perf_tree_trav"]
+            return (
+                "perf_tree_trav" if perfect else "tree_trav",
+                f"the paper's rule for GPUs: padding up to depth {PADDED_DEPTH}",
+            )
         return choose(self.name, op, self.candidates(op, options), options.batch_size)
 
     def estimates(self, op: Operator, options: CompileOptions, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:

@@ -11,13 +11,8 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
-from hbc.ops.encoding import Lookup, OneHot
+from hbc.ops.encoding import LARGEST_CODE, SPARSEST, Lookup, OneHot
 from hbc.ops.linear import TableSum
-
-LARGEST_CODE = 1 << 20
-"""The largest code: exact in float32."""
-SPARSEST = 4
-"""Up to so many rows of a table for each known code, codes are places in the table; in sparser tables they are searched for."""
 
 Coded = tuple[OneHot, Node, Array]
 """A OneHot, the codes that it is applied to, and the weights of its columns."""

@@ -11,13 +11,10 @@ from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import Noted, rewrite_noting
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.lazy import record
-from hbc.ops.encoding import OneHot
+from hbc.ops.encoding import LARGEST_CODE, OneHot
 from hbc.ops.tensor import Cast, Concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.optimizer.columns.column import Column, earliest, side_by_side
-
-LARGEST_CODE = 1 << 20
-"""The largest code: it is exact in float32, and a table of all codes up to it is small enough for look-ups."""
 
 
 @record
