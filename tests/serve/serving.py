@@ -25,6 +25,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import hbc
 from hbc.serve.process import Server, Settings, Worker, listening
+from hbc.serve.repository import Repository
+from hbc.serve.served import Served
 
 RANDOM = np.random.default_rng(0)
 
@@ -61,6 +63,13 @@ def folder() -> Path:
     for name, (_, model) in {"people": people(), "numbers": numbers()}.items():
         hbc.convert(model, backend="numpy").save(place / f"{name}.hbc")
     return place
+
+
+def all_served() -> dict[str, Served]:
+    """The models of `folder` by name, as a server holds them."""
+    repository = Repository({}, folder())
+    repository.refresh()
+    return {each.name: each for each in repository.all()}
 
 
 def settings(**options: Any) -> Settings:

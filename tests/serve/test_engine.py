@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from serving import folder, numbers, people
+from serving import all_served, numbers, people
 
 from hbc.serve.engine import Engine, Request, clock
 from hbc.serve.failures import Failure
 from hbc.serve.limits import Limits
-from hbc.serve.repository import Repository
 from hbc.serve.served import Served
 
 
 @pytest.fixture
-def served() -> Iterator[dict[str, Served]]:
-    repository = Repository({}, folder())
-    repository.refresh()
-    return {each.name: each for each in repository.all()}
+def served() -> dict[str, Served]:
+    return all_served()
 
 
 class Gate:

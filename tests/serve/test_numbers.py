@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import Running, folder, numbers
+from serving import Running, all_served, numbers
 
 from hbc.serve import numbers as large
 from hbc.serve import plain, v2
@@ -16,7 +16,6 @@ from hbc.serve.engine import failure_of
 from hbc.serve.failures import Failure
 from hbc.serve.limits import Limits
 from hbc.serve.messages import Head
-from hbc.serve.repository import Repository
 from hbc.serve.served import Served
 
 pytest.importorskip("simdjson")
@@ -24,9 +23,7 @@ pytest.importorskip("simdjson")
 
 @pytest.fixture(scope="module")
 def served() -> dict[str, Served]:
-    repository = Repository({}, folder())
-    repository.refresh()
-    return {each.name: each for each in repository.all()}
+    return all_served()
 
 
 def outcome(served: Served, body: bytes, protocol: str) -> Any:

@@ -8,18 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_grpc import FRAME, Running, X, models
+from test_grpc import FRAME, Running, X, models, server
 
 triton = pytest.importorskip("tritonclient.grpc")
 
-__all__ = ["models"]
-
-
-@pytest.fixture(scope="module")
-def server(models: dict[str, Any]) -> Iterator[Running]:
-    running = Running({name: models["folder"] / f"{name}.hbc" for name in ("numbers", "mixed")})
-    yield running
-    running.stop()
+__all__ = ["models", "server"]
 
 
 @pytest.fixture
