@@ -24,10 +24,11 @@ from hbc.compiler.tvm.trees.small_trees import small_trees
 from hbc.ir.graph import Graph
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.tensor import Exp, Sigmoid
+from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import rank_encode
 
 SPLITS = {6: 1.0, 25: 1.0, 26: 0.79}
-"""Processor family (in /proc/cpuinfo) → the cycles of 64 rows for each split that scan.Cut counts. Intel with AVX-512 (6): a single port
+"""Processor family (in /proc/cpuinfo) → the cycles of 64 rows for each split that `cut` counts. Intel with AVX-512 (6): a single port
 compares and permutes, one such instruction a cycle (0.279 ns at 3.58 GHz, measured in assembly). AMD Zen 4 (25): 32 rows at a time, four
 instructions a cycle, two for each split. AMD Zen 5 (26): 64 rows at a time, two compares into masks or permutations a cycle, three masked
 additions; a piece of six splits takes 6.3 cycles (measured in assembly, with everything in registers)."""
@@ -97,9 +98,9 @@ the square before it, two sums behind it, and the scaling by 2^n. Its tests for 
 AROUND_EXP = 4  # softmax takes the largest sum, subtracts it, adds, and multiplies by the inverse of the sum
 
 
-def exponentials(graph: Graph, method: str = "predict_proba") -> tuple[float, str, int]:
+def exponentials(graph: Graph) -> tuple[float, str, int]:
     """(the least instructions of whole registers for a row's exponentials, the dtype of the results, their number)."""
-    (result, *_) = graph.outputs[method if method in graph.outputs else "predict"]
+    (result, *_) = graph.outputs["predict_proba" if "predict_proba" in graph.outputs else "predict"]
     found, seen, to_do = 0.0, set(), [result]
     while to_do:
         node = to_do.pop()
@@ -163,7 +164,7 @@ def _compiled(trained: Trained) -> Graph:
 def _ensembles(graph: Graph) -> list[Any]:
     """The sums of trees in a graph."""
     operators = dict.fromkeys(node.op for node in graph.nodes)  # XGBoost's methods have each their own
-    return [op for op in operators if type(op).__name__ == "TreeEnsemble" and getattr(op, "output", "") == "sum"]
+    return [op for op in operators if type(op) is TreeEnsemble and op.output == "sum"]
 
 
 def path_lengths(op: Any, x: np.ndarray[Any, Any], counted: np.ndarray[Any, Any]) -> float:

@@ -38,8 +38,8 @@ scan of several trees, or more: nothing was measured there."""
 FURTHER_PLANE = "row and further plane"
 """The work of a scan without AVX-512 for each plane of a column but the first. Its time follows from a profile of a forest of depth 10
 on Zen 3, whose columns have six or seven planes: ranks and planes take a sixth of its scan. The choices for the grid do not depend on
-it. A fit to the grid makes it as long as a search. Then this forest was walked, and its scan takes three quarters of the time (1,000 rows
-and more)."""
+it. A fit to the grid would make it as long as a search. By that this forest would be walked, though its scan takes three quarters of the
+time (1,000 rows and more)."""
 WITHOUT_AVX512 = "tvm without AVX-512"
 """The name in costs.json of the times of tvm's code for processors without AVX-512."""
 
