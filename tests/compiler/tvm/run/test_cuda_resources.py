@@ -64,7 +64,7 @@ def test_trees_stay_within_their_limits() -> None:
     name = "trees of 31 leaves, walk: f32 predict"
     found = resources({name: sources[name]})
     within_limits(found)
-    assert [(row.arch, row.threads, row.warps) for row in found] == [(arch, 128, 40) for arch in ARCHES]
+    assert [(row.arch, row.threads, row.warps) for row in found] == [(arch, 128, 64) for arch in ARCHES]
 
 
 @functools.cache
