@@ -203,13 +203,16 @@ def _variant(
                 outputs = {method: nodes for method, nodes in outputs.items() if method not in failing}
                 if not outputs and failing:
                     reason = f"all its methods fail in the source library: {next(iter(failing.values()))}."
-                    name = registry.public_name(type(model))
-                    raise UnsupportedOperatorError(culprits=[Culprit(name, "model", reason, "Fit it on other data.")])
+                    raise _refused(model, reason, "Fit it on other data.")
         except StringsNeeded as needed:
             strings |= set(needed.columns)
             # An encoder may drop the only category of a column. No operator reads the column then, but its values are still checked.
             unread -= set(needed.columns)
             continue
+        if not outputs:
+            raise _refused(
+                model, "the converter of its last step gives no method that it has.", "Let it give 'predict' or 'transform'."
+            )
         output = frame_output(model, spec.n_features) if "transform" in outputs else None
         if output is None:
             outputs = _held_sparse(model, outputs)
@@ -223,6 +226,10 @@ def _variant(
                 continue
         returned = () if output is None else output.origins
         return found_spec(notes, graph, current, returned), current, graph
+
+
+def _refused(model: Any, reason: str, advice: str) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(culprits=[Culprit(registry.public_name(type(model)), "model", reason, advice)])
 
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:

@@ -132,6 +132,15 @@ def test_an_unregistered_class_says_what_to_register(mypackage: Path) -> None:
         hbc.convert(pipeline, "numpy")
 
 
+def test_a_pipeline_without_a_method_is_refused(mypackage: Path) -> None:
+    """A Pipeline has no `apply`, the only method that this converter gives."""
+    hbc.converts("mypackage.MyScaler")(lambda model, x: {"apply": x})
+    scaler, _ = fitted()
+    assert hbc.convert(scaler, "numpy").methods == ("apply",)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="Pipeline at model: the converter of its last step gives no method"):
+        hbc.convert(make_pipeline(scaler), "numpy")
+
+
 def test_entry_points(mypackage: Path) -> None:
     """An installed package adds a converter and a backend, whose name may be written in any case."""
     (mypackage / "mypackage" / "converters.py").write_text("import hbc\n" + guide_example())
