@@ -266,7 +266,7 @@ class Compiler(ABC):
         worth a trial. By default empty: `hbc tune` then tries all strategies."""
         return {}
 
-    def fitting(self, op: Operator, options: CompileOptions) -> Collection[str] | None:
+    def gpu_strategies(self, op: Operator, options: CompileOptions) -> Collection[str] | None:
         """The strategies of a tree ensemble that are worth a trial on a GPU. By default None: `hbc tune` then tries all."""
         return None
 

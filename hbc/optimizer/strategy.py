@@ -68,9 +68,9 @@ def worth_measuring(
     if not ensembles:
         return ["auto"], {}
     if options.device != "cpu":
-        fitting = [known if (names := compiler.fitting(op, options)) is None else names for op in ensembles]
-        fits = [name for name in known if any(name in names for names in fitting)]
-        return ["auto", *fits], {name: "not for trees like these on a GPU" for name in known if name not in fits}
+        worth = [known if (names := compiler.gpu_strategies(op, options)) is None else names for op in ensembles]
+        some = [name for name in known if any(name in names for names in worth)]
+        return ["auto", *some], {name: "not for trees like these on a GPU" for name in known if name not in some}
     total: dict[str, list[float]] = {}
     for op in ensembles:
         for name, times in compiler.estimates(op, options, rows).items():

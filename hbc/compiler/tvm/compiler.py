@@ -112,7 +112,7 @@ class TvmCompiler(Compiler):
         work = STRATEGIES_WITHOUT_AVX512 if _costs_of(options) == WITHOUT_AVX512 else self.work
         return {name: work[name] for name, can in runs.items() if can and name in kernels}
 
-    def fitting(self, op: Operator, options: CompileOptions) -> Collection[str]:
+    def gpu_strategies(self, op: Operator, options: CompileOptions) -> Collection[str]:
         assert isinstance(op, TreeEnsemble)
         tiled = cycles(op) if machine(options.device, options.target).shares else {}
         return {"walk", *tiled, *self.candidates(op, options), *LOWERED_STRATEGIES}
