@@ -30,7 +30,6 @@ from hbc.ops.tree_ranks import RankedTrees
 LINE = 8  # thresholds in a line
 LESS = 17  # the number of AVX's compare `<` that is false for NaN
 TOGETHER = 32  # rows whose pivots are searched or counted together (AVX2): four registers of float32, or eight of float64
-LANES_IN_HALVES = 8  # of float32 in a register of AVX2
 PART = 16  # rows whose ranks are stored at once
 
 
@@ -62,12 +61,14 @@ class LineSearch:
     """Emits the ranks of the columns of one of the `kinds`, for the rows of a chunk."""
 
     def __init__(self, f: Block, ranked: RankedTrees, kind: tuple[int, Array], tiles: ColumnTiles) -> None:
-        self.f, self.lanes = f, 512 // int(tiles.x.type.dtype[1:])
+        self.f = f
         self.levels, columns = kind
         columns, places, starts = tiles.ordered(columns)
         edges = [ranked.thresholds[column] for column in columns]
         bits = 8 * edges[0].itemsize
         self.dtype, self.float, self.integer = f"f{bits}", f"float{bits}", f"int{bits}"
+        self.in_halves = self.dtype == "f32" and not f.dialect.wide
+        self.lanes = (f.schedule.register_bits(f.dialect) if self.in_halves else 512) // bits
         # For each level, the entries of the lines of all columns, and where those of a column begin.
         self.lines = []
         for level in range(self.levels):
@@ -80,20 +81,20 @@ class LineSearch:
             self.lines.append((f.own(table, self.dtype), f.own(first[:-1], "i64")))
         tops = [_every(LINE**self.levels, own) for own in edges]
         counts = np.array([len(some) for some in tops], np.int64)  # of the pivots of a column
-        pivots = np.full((len(columns), places_of_pivots(self.lanes)), np.inf, edges[0].dtype)
+        self.size = places_of_pivots(512 // bits)
+        pivots = np.full((len(columns), self.size), np.inf, edges[0].dtype)
         for i, some in enumerate(tops):
             pivots[i, : len(some)] = some
         missing = ranked.missing_rank[columns]
         self.missing = f.own(missing, "i32") if missing.any() else None
         self.columns, self.places, self.starts = (f.own(array, "i64") for array in (columns, places, starts))
         self.below, self.at = T.alloc_buffer((CHUNK,), "uint8"), T.alloc_buffer((CHUNK,), "int32")
-        self.in_halves = self.dtype == "f32" and not f.dialect.wide
         if self.in_halves:
-            self.top = pivots.shape[1].bit_length() - 1
-            self.trees = f.own(search_tree(pivots, self.top, LANES_IN_HALVES), self.dtype)
-            return
-        self.pivots = f.own(pivots, self.dtype)
-        if not f.dialect.wide:
+            self.top = self.size.bit_length() - 1
+            self.trees = f.own(search_tree(pivots, self.top, self.lanes), self.dtype)
+        else:
+            self.pivots = f.own(pivots, self.dtype)
+        if not self.in_halves and not f.dialect.wide:
             self.counts = f.own(counts, "i64")
             # One buffer for each register: see PiecesScan (pieces_scan.py).
             self.registers = [T.alloc_buffer((self.lanes,), self.integer) for _ in range(TOGETHER // self.lanes)]
@@ -155,7 +156,7 @@ class LineSearch:
     def _search(self, numbers: Any, values: Expr, place: Expr) -> None:
         """Store in `at` where the line of each value begins in the first level, LINE times the number of the column's pivots below it: a
         binary search (AVX-512)."""
-        f, lanes, size = self.f, self.lanes, places_of_pivots(self.lanes)
+        f, lanes, size = self.f, self.lanes, self.size
         table = [T.Bind(f.constants(self.pivots, self.dtype, place * size + at, lanes)) for at in (0, lanes)]
         permute = f"llvm.x86.avx512.vpermi2var.{'ps' if self.dtype == 'f32' else 'pd'}.512"
         every = lambda number: broadcast(tirx.const(number, self.integer), lanes)  # noqa: E731
@@ -167,11 +168,11 @@ class LineSearch:
                 pivot = tirx.call_llvm_pure_intrin(many(self.float, lanes), permute, table[0], at, table[1])
                 below = T.Bind(tirx.Select(tirx.LT(pivot, value), tirx.Add(below, every(step)), below))
                 step //= 2
-            self._store_line(below, part * lanes, lanes)
+            self._store_line(below, part * lanes)
 
     def _count(self, numbers: Any, values: Expr, place: Expr, rows: Expr) -> None:
         """The same for float64 with AVX2, by counting the pivots that the column has: no instruction looks up pivots of 64 bits."""
-        f, lanes, size = self.f, self.lanes, places_of_pivots(self.lanes)
+        f, lanes, size = self.f, self.lanes, self.size
         zero, one = (broadcast(tirx.const(value, self.integer), lanes) for value in (0, 1))
         with f.repeat((rows + (TOGETHER - 1)) // TOGETHER) as some, f.repeat(1) as origin:
             first = T.Bind(some * TOGETHER)
@@ -184,22 +185,22 @@ class LineSearch:
                     more = tirx.Select(tirx.LT(pivot, value), one, zero)
                     store(register, tirx.Add(vector(register, origin, lanes), more), origin, lanes)
             for part, register in enumerate(self.registers):
-                self._store_line(vector(register, origin, lanes), first + part * lanes, lanes)
+                self._store_line(vector(register, origin, lanes), first + part * lanes)
 
     def _search_in_halves(self, numbers: Any, values: Expr, place: Expr, rows: Expr) -> None:
         """The same for float32 with AVX2, whose registers hold eight pivots."""
-        f, lanes, dtype = self.f, LANES_IN_HALVES, self.dtype
+        f, lanes, dtype = self.f, self.lanes, self.dtype
         tree = T.Bind(place * self.trees.shape[1])
         with f.repeat((rows + (TOGETHER - 1)) // TOGETHER) as some:
             for part in range(0, TOGETHER, lanes):
                 first = T.Bind(some * TOGETHER + part)
                 value = T.Bind(vector(numbers, values + first, lanes))
                 read = lambda start: f.constants(self.trees, dtype, tree + start, lanes)  # noqa: E731
-                self._store_line(edges_below(value, self.top, read, dtype, f.scratch(lanes, "i32"), lanes), first, lanes)
+                self._store_line(edges_below(value, self.top, read, dtype, f.scratch(lanes, "i32"), lanes), first)
 
-    def _store_line(self, below: Expr, row: Expr, lanes: int) -> None:
-        """Store where the lines of `lanes` rows from `row` on begin. below: how many pivots are below their values."""
-        kind = many("int32", lanes)
+    def _store_line(self, below: Expr, row: Expr) -> None:
+        """Store where the lines of a register of rows begin. below: how many pivots are below their values."""
+        lanes, kind = self.lanes, many("int32", self.lanes)
         line = tirx.Mul(tirx.Cast(kind, below), broadcast(tirx.const(LINE, "int32"), lanes))
         store(self.at, line, row, lanes)
 
