@@ -28,12 +28,13 @@ from hbc.compiler.tvm.trees.scan import (
     walking,
 )
 from hbc.compiler.tvm.trees.scan_few_rows import (
+    FEW_PLANES,
     MOST_PLANES,
     MOST_PLANES_IN_HALVES,
     PAGE,
     ROWS_TOGETHER,
-    SPLITS_FOR_A_STEP,
     TREES_IN_VECTOR,
+    halves_pay,
     pages_pay,
     registers_of,
 )
@@ -102,7 +103,7 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     if wide:
         in_lanes = small and s.planes <= MOST_PLANES and (s.planes <= PAGE or pages_pay(s.planes, longest, s.steps))
     else:
-        in_lanes = small and s.planes <= MOST_PLANES_IN_HALVES and longest * TREES_IN_VECTOR <= SPLITS_FOR_A_STEP * s.steps
+        in_lanes = small and s.planes <= MOST_PLANES_IN_HALVES and halves_pay(s.planes, longest * TREES_IN_VECTOR, s.steps)
     patchable = wide and s.bytes == 4 and s.columns <= MOST_REGISTERS * LANES
     in_patches = not small and patchable and 2 * s.splits + s.trees > MOST_NODES_WALKED
     trees, splits, leaves = s.trees, s.splits, s.leaves
@@ -140,7 +141,9 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     if in_lanes:
         # A lane with a smaller tree, or with none, takes as long as the others.
         splits = longest * TREES_IN_VECTOR
-        if s.planes > PAGE:
+        if not wide and s.planes > FEW_PLANES:
+            splits += splits // 2
+        elif s.planes > PAGE:
             splits = splits * (3 + registers_of(s.planes)) // (3 + registers_of(PAGE))
         fours = min((rest + (ROWS_TOGETHER - 1 - most_alone(wide))) // ROWS_TOGETHER, rest)
         alone = max(rest - fours * ROWS_TOGETHER, 0)

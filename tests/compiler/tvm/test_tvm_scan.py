@@ -28,7 +28,7 @@ from hbc.compiler.tvm.trees.leaves import widths_of
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.ranks import pieces
 from hbc.compiler.tvm.trees.scan import patching, rows_alone, walking
-from hbc.compiler.tvm.trees.scan_few_rows import PAGE, fits_lanes
+from hbc.compiler.tvm.trees.scan_few_rows import FEW_PLANES, MOST_PLANES_IN_HALVES, PAGE, fits_lanes
 
 
 def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[str, object] | None = None) -> list[Array]:
@@ -140,7 +140,10 @@ def test_few_rows_are_walked_or_scanned(trees: int, leaves: int, features: int) 
         np.testing.assert_allclose(found, expected[:rows], rtol=1e-9, atol=1e-9, err_msg=str(rows))
 
 
-PAGES = {  # trees, leaves, features, dtype, outputs, vector leaves, NaN both ways, digits of thresholds
+MANY_PLANES = {  # trees, leaves, features, dtype, outputs, vector leaves, NaN both ways, digits of thresholds
+    "five vectors of 16 bytes": (130, 31, 70, "f4", 1, False, False, 2),
+    "seven vectors, float64, classes by tree": (192, 31, 110, "f8", 3, False, False, 2),
+    "eight vectors, NaN both ways, vector leaves": (190, 31, 60, "f4", 2, True, True, 2),
     "six registers": (130, 31, 350, "f4", 1, False, False, 2),
     "twelve registers, NaN both ways": (150, 31, 300, "f4", 1, False, True, 2),
     "float64, classes by tree": (150, 31, 290, "f8", 3, False, False, 2),
@@ -150,10 +153,10 @@ PAGES = {  # trees, leaves, features, dtype, outputs, vector leaves, NaN both wa
 }
 
 
-@pytest.mark.parametrize("kind", PAGES)
-def test_planes_beyond_a_byte_are_scanned_for_few_rows(kind: str) -> None:
-    """Ensembles of more than 256 planes: their sums and their leaf numbers, for all numbers of rows that go in lanes."""
-    trees, leaves, features, dtype, outputs, vector, missing, digits = PAGES[kind]
+@pytest.mark.parametrize("kind", MANY_PLANES)
+def test_many_planes_are_scanned_for_few_rows(kind: str) -> None:
+    """Ensembles of more than 64 planes, or 256: their sums and their leaf numbers, for all numbers of rows that go in lanes."""
+    trees, leaves, features, dtype, outputs, vector, missing, digits = MANY_PLANES[kind]
     rng = np.random.default_rng(trees)
     values = rng.normal(size=(500, outputs if vector else 1))
     grown = [random_tree(rng, leaves, features, dtype, values, missing, digits) for _ in range(trees)]
@@ -165,9 +168,10 @@ def test_planes_beyond_a_byte_are_scanned_for_few_rows(kind: str) -> None:
             tree.feature[0] = 7
     op = join(grown, np.zeros(outputs), None if vector else np.arange(trees) % outputs)
     ranked = rank_encode(op)
-    assert ranked.planes > PAGE
-    in_lanes = fits_lanes(op, ranked, None, machine("cpu", None).dialect)
-    assert in_lanes or not machine("cpu", None).dialect.byte_permute
+    dialect = machine("cpu", None).dialect
+    assert ranked.planes > PAGE or FEW_PLANES < ranked.planes <= MOST_PLANES_IN_HALVES
+    in_lanes = fits_lanes(op, ranked, None, dialect)
+    assert in_lanes or not (dialect.byte_permute or (dialect.byte_lookup and ranked.planes <= PAGE)), ranked.planes
     X = rows_at_thresholds(rng, op, 300, width)
     X[rng.random(X.shape) < 0.05] = np.nan
     batches = (300, *range(1, 21), 33, 70)

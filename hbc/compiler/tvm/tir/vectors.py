@@ -69,12 +69,20 @@ def permute(table: list[Expr], index: Expr, page: Expr | None = None) -> Expr:
 
 
 def permute_halves(table: list[Expr], index: Expr) -> Expr:
-    """table[index] for 32 bytes of indices, each less than 64. The table is in one to four vectors of 16 bytes (AVX2)."""
-    found = None
-    for i, part in enumerate(table):
-        value = look_up_part(part, place_in_part(index, i))
-        found = value if found is None else tirx.bitwise_or(found, value)
-    return found
+    """table[index] for 32 bytes of indices, each less than 128. The table is in one to eight vectors of 16 bytes (AVX2).
+
+    AVX2 looks up 16 bytes by the lowest four bits of an index. Every part of the table is looked up, then bit 4 of the index chooses in
+    each pair of parts, bit 5 in each pair of pairs, and so on. A choice reads the highest bit of a byte. A shift of 16-bit numbers brings
+    the bit there; what it brings into the lower bits is not read.
+    """
+    found = [look_up_part(part, index) for part in table]
+    pairs, zero = tirx.reinterpret(many("uint16", 16), index), tirx.Broadcast(tirx.const(0, "int8"), 32)
+    for shift in (3, 2, 1)[: (len(table) - 1).bit_length()]:
+        shifted = tirx.shift_left(pairs, tirx.Broadcast(tirx.const(shift, "uint16"), 16))
+        later = tirx.LT(tirx.reinterpret(many("int8", 32), shifted), zero)
+        chosen = [tirx.Select(later, found[i + 1], found[i]) for i in range(0, len(found) - 1, 2)]
+        found = chosen + found[2 * len(chosen) :]
+    return found[0]
 
 
 def place_in_part(index: Expr, part: int) -> Expr:
@@ -88,7 +96,7 @@ def place_in_part(index: Expr, part: int) -> Expr:
 
 
 def look_up_part(part: Expr, place: Expr) -> Expr:
-    """part[index] for 32 bytes, 0 where the index is of another part. part: 16 bytes of a table. place: of `place_in_part`."""
+    """part[place % 16] for 32 bytes, 0 where place > 127. part: 16 bytes of a table. `place_in_part` gives places."""
     table = shuffled([part, part], list(range(32)))
     return tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx2.pshuf.b", table, place)
 

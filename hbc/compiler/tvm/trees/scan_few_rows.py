@@ -15,8 +15,8 @@ Leaves are numbered so that the split at step j turns leaf lo into lo and, to th
 number for all 64 trees, so it isn't stored, which saves one byte of four. Where there are more than 256 planes, a split has a fourth byte
 after all: the page of its plane. A look-up takes a permutation for each two registers, and chooses by bits of the page.
 
-AVX-512 VBMI permutes 64 bytes at once. AVX2 looks up among 16 bytes in two halves of 32 trees, so that up to 64 planes are fast enough: one
-row of 500 trees of 31 leaves takes 1.2 µs, where walks take 4.9 (Zen 3 at 2.4 GHz, from C).
+AVX-512 VBMI permutes 64 bytes at once. AVX2 looks up among 16 bytes in two halves of 32 trees, so that up to 128 planes are fast
+enough: one row of 500 trees of 31 leaves takes 1.2 µs, where walks take 4.9 (Zen 3 at 2.4 GHz, from C).
 """
 
 from __future__ import annotations
@@ -54,11 +54,14 @@ MOST_PLANES = 1024
 REGISTERS = (1, 2, 4, 6, 8, 12, 16)
 """The registers that may hold the ranks of a row. The code has one of these numbers, the least that is enough."""
 MOST_LEAVES_IN_LANES = 256
-MOST_PLANES_IN_HALVES = 64  # with AVX2, whose look-ups are of 16 bytes: each 16 planes take one more
+MOST_PLANES_IN_HALVES = 128  # with AVX2, whose look-ups are of 16 bytes: each 16 planes take one more
 SPLITS_FOR_A_STEP = 16
 """With AVX2, the splits scanned here in the time of a step of a walk. One row, scanned and walked: 500 trees of depth 8 and 55 leaves on
 average, 9 splits for a step, 6.0 and 11.7 µs; 500 of 255 leaves, 12 for a step, 13 and 22; 40 forest trees of depth 8, 21 for a step, 2.8
 and 2.7; 300 of them, 25 for a step, 6.6 and 5.4 (Zen 3)."""
+FEW_PLANES, SPLITS_OF_MANY_PLANES = 64, 6
+"""More planes than FEW_PLANES: the splits scanned in the time of a step. Over 100 planes, 4 for a step, 1.9 and 2.7 µs; over 120, 7 for a
+step, 2.9 and 2.8, and 9 for a step, 2.3 and 2.2."""
 CYCLES_OF_STEP = 2.3  # of a step of a walk of one row
 MOST_MASK_BYTES = 4 << 20  # the most bytes of `PackedLanes.masks`: more would not stay in the cache
 TREES_ADDED = 8  # trees whose leaves are read at once: their f64 fill a register of AVX-512
@@ -72,7 +75,7 @@ def fits_lanes(op: TreeEnsemble, ranked: RankedTrees, sets: PackedSets | None, d
         return False
     if not dialect.byte_permute:
         splits = np.sort(ranked.leaf_counts)[::-TREES_IN_VECTOR].sum() * TREES_IN_VECTOR
-        if splits > SPLITS_FOR_A_STEP * int(op.depths.sum()):
+        if not halves_pay(ranked.planes, int(splits), int(op.depths.sum())):
             return False
     longest = int(np.sort(op.leaf_counts - 1)[::-TREES_IN_VECTOR].sum())
     if ranked.planes > PAGE and not pages_pay(ranked.planes, longest, int(op.depths.sum())):
@@ -81,6 +84,11 @@ def fits_lanes(op: TreeEnsemble, ranked: RankedTrees, sets: PackedSets | None, d
         sets is None
         or int(sets.counts.sum() * np.sort(np.diff(ranked.starts))[::-TREES_IN_VECTOR].sum()) * 8 <= MOST_MASK_BYTES
     )
+
+
+def halves_pay(planes: int, splits: int, steps: int) -> bool:
+    """Whether one row takes less time here than walked, with AVX2. splits: of all lanes. steps: of a walk through all trees."""
+    return splits <= (SPLITS_FOR_A_STEP if planes <= FEW_PLANES else SPLITS_OF_MANY_PLANES) * steps
 
 
 def pages_pay(planes: int, longest: int, steps: int) -> bool:
