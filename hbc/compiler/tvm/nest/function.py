@@ -153,7 +153,7 @@ class Block(FunctionBuilder):
         """Loop over the rows of the block, a vector at a time. The last vector may reach beyond the rows of the block. The code then
         computes with whatever stands there, and nobody reads the results. `part`: "all" vectors, the "full" ones, or the "rest"."""
         with self.schedule.chunks(self.rows, part) as (start, count):
-            yield Chunk(self, start, count)
+            yield Chunk(self, start, count, part)
 
     @contextmanager
     def ensemble(self) -> Iterator[Block]:
@@ -294,9 +294,10 @@ class Block(FunctionBuilder):
 class Chunk(Block):
     """Builds the code for one vector of rows."""
 
-    def __init__(self, block: Block, start: Expr, count: Expr) -> None:
+    def __init__(self, block: Block, start: Expr, count: Expr, part: str) -> None:
         vars(self).update(vars(block))
         self.start, self.count = start, count  # the first row, in the block, and how many there are
+        self.part = part  # of the vectors of the block: "all", the "full" ones, or the "rest", which is one that is not full
         self.flags: dict[frozenset[Node], Expr] = {}  # conditions → whether some row meets one of them
 
     def row(self, lane: Expr) -> Row:
@@ -313,14 +314,15 @@ class Chunk(Block):
     def each_row(self, partial: bool = False) -> Iterator[Row]:
         """Loop over the rows of the current vector, one after the other, for code that must not touch rows that don't exist.
         `partial`: only if the vector is not full."""
-        with self.schedule.each_row(self.count, partial) as row:
+        with self.schedule.each_row(self.count, partial and self.part != "rest") as row:
             yield self.row(row)
 
     @contextmanager
     def whole_vector(self) -> Iterator[None]:
         """Run the code only if the current vector is full. This is a loop of one or no round, since under an `if` TVM's lowering spoils
         vectors of indices."""
-        with T.serial(tirx.const(0, "int64"), tirx.truncdiv(self.count, tirx.const(self.lanes, "int64"))):
+        none, lanes = tirx.const(0, "int64"), tirx.const(self.lanes, "int64")
+        with T.serial(none, none if self.part == "rest" else tirx.truncdiv(self.count, lanes)):
             yield
 
     @contextmanager
