@@ -47,12 +47,13 @@ from hbc.ops.tree import TreeEnsemble
 @record
 class Kernel(Interface):
     """A TIR function with its interface, and the tables that calls pass. `parts`: by the names of the tables that are data of tree
-    ensembles, the arrays in them."""
+    ensembles, the arrays in them. few_values: see `Plan.few_values`."""
 
     function: Any
     tables: tuple[Array, ...]
     table_names: tuple[str, ...]
     parts: Mapping[str, tuple[Part, ...]]
+    few_values: bool
 
 
 def build(
@@ -80,6 +81,7 @@ def build(
         tables=tuple(tables.values()),
         table_names=tuple(tables),
         parts={model.words.name: model.parts for model in f.models},
+        few_values=plan.few_values,
         outputs=tuple(arguments.type_of(node) for node in plan.outputs),
         rows=max(min(f.block, MAX_ROWS) // arguments.width, 1),
         block=max(f.block // arguments.width, 1),

@@ -16,6 +16,7 @@ pytest.importorskip("tvm")
 import tvm
 import tvm_ffi
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LinearRegression
 from tvm import tirx
 
 import hbc
@@ -46,6 +47,16 @@ def test_the_machine_code_is_the_same_without_debug_information(monkeypatch: pyt
     monkeypatch.setattr(llvm_ir, "without_debug_information", lambda text: text)
     exported = [name for name in cache.EXPORTED if name in stripped]
     assert shared_library(without, exported) == shared_library(object_of(text), exported)
+
+
+def test_loops_of_few_values_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM looks for the cheapest addresses in loops only where that pays, and its options do not stay for the next model."""
+    texts = []
+    monkeypatch.setattr(cache, "object_of", lambda text: texts.append(text) or object_of(text))
+    for model in (LinearRegression(), RandomForestClassifier(40, max_depth=6), LinearRegression()):
+        cache._alive.clear()
+        hbc.convert(model.fit(X, X[:, 0] > 0), target={"kind": "llvm", "mcpu": "haswell"}).predict(X)
+    assert ["-disable-lsr" in text for text in texts] == [True, False, True]
 
 
 @pytest.mark.parametrize("module", [cache, export], ids=["own code", "library"])

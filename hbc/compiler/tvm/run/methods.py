@@ -76,7 +76,8 @@ class GraphMethods:
             )
         kernel = self.kernel(method, bounded, missing, accepted)
         make = compiled_for_elsewhere if self.options.elsewhere else compiled
-        code = make(kernel.function, self.machine.at_level(_level(self._outputs(method))))
+        machine = self.machine.at_level(_level(self._outputs(method)))
+        code = make(kernel.function, machine.plain_loops if kernel.few_values else machine)
         show(SOURCE, kernel.function.script)
         if self.machine.cuda:
             show(SOURCE, lambda: cuda_source(code.module))
