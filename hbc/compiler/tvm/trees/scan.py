@@ -39,7 +39,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
-from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import store
 from hbc.compiler.tvm.trees.categories import Codes, pack_sets
 from hbc.compiler.tvm.trees.fixed_point import fixed_point
@@ -190,7 +190,7 @@ def tree_scan(f: Block, node: Node) -> None:
     # takes: `scanned` are those that end in `leaves`.
     several = T.Bind(rounds_of_every(f))
     whole = T.Bind(tirx.Min(f.rows, several * EVERY))
-    lanes = f.once(pack_lanes_of, op, ranked) if in_lanes else None
+    lanes = f.once(pack_lanes_of, op, ranked, f.dialect) if in_lanes else None
     rest = None
     if lanes is not None and ranked.planes <= PAGE and f.dialect.byte_permute:
         rest = rows_for_lanes(packed, lanes, len(ranked.split_lo))
@@ -289,7 +289,7 @@ def leaf_numbers(f: Block, node: Node, op: TreeEnsemble) -> None:
         codes = Codes(f, op, node.inputs[0])
         with T.serial(tirx.const(0, "int64"), f.rows) as row:
             codes.fill(row)
-    lanes = NumberLanes(f, op, f.once(pack_lanes_of, op, ranked), ranked, ranks, places, codes)
+    lanes = NumberLanes(f, op, f.once(pack_lanes_of, op, ranked, f.dialect), ranked, ranks, places, codes)
     fours = T.Bind((f.rows + 2) // ROWS_TOGETHER)
     with T.serial(tirx.const(0, "int64"), fours) as four:
         row = T.Bind(four * ROWS_TOGETHER)
@@ -304,9 +304,9 @@ NOT_YET = 2
 """In `again`: the row has no sums yet."""
 
 
-def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees) -> PackedLanes:
+def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, dialect: Dialect) -> PackedLanes:
     """The same trees, packed for scan_few_rows.py."""
-    return pack_lanes(ranked, op.target, pack_sets(op) if ranked.tests_sets else None)
+    return pack_lanes(ranked, op.target, pack_sets(op) if ranked.tests_sets else None, dialect)
 
 
 class Scan:

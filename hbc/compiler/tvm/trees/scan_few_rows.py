@@ -32,7 +32,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
-from hbc.compiler.tvm.tir.vectors import permute, permute_halves, shuffled, store, vector
+from hbc.compiler.tvm.tir.vectors import as_signed, permute, permute_halves, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import Codes, PackedSets
 from hbc.compiler.tvm.trees.fixed_point import FixedPoint
 from hbc.compiler.tvm.trees.leaf_rows import LeafRows, first_rows
@@ -106,6 +106,11 @@ def registers_of(planes: int) -> int:
     return next(count for count in REGISTERS if planes <= count * TREES_IN_VECTOR)
 
 
+def compares_signed(dialect: Dialect) -> bool:
+    """Whether ranks stay byte - 128, as planes hold them: AVX2 has one instruction that compares signed bytes, and needs two for others."""
+    return dialect.byte_masks and not dialect.byte_permute
+
+
 def fields_of(planes: int) -> int:
     """The bytes of a split, if there are so many planes."""
     return FIELDS + (planes > PAGE)
@@ -126,7 +131,7 @@ class PackedLanes:
 
     ends i64[groups, together + 1]: phase i has the steps ends[i] … ends[i + 1].
     starts i64[groups, together]: where in `splits` the vectors of phase i would stand at step 0.
-    splits u8[vectors and steps, 3, 64]: plane, rank, lo.
+    splits u8[vectors and steps, 3, 64]: plane, rank (rank - 128 where `compares_signed`), lo.
     place i32[T]: the lane of each tree, vectors one after the other. first i32[64 · vectors]: see `first_rows`.
     outputs i64[64 · vectors]: the output that a tree adds to.
     masks u8[B, M]: one row for every bit of a column's categories; those of column c begin at mask_starts[c]. A row has one bit for each
@@ -149,7 +154,7 @@ class PackedLanes:
         return len(self.first) // TREES_IN_VECTOR
 
 
-def pack_lanes(ranked: RankedTrees, outputs: Array, sets: PackedSets | None) -> PackedLanes:
+def pack_lanes(ranked: RankedTrees, outputs: Array, sets: PackedSets | None, dialect: Dialect) -> PackedLanes:
     """Pack an ensemble. Vectorized over all splits. outputs i64[T]: the output that each tree adds to."""
     counts = np.diff(ranked.starts).astype(np.int64)
     vectors = -(-len(counts) // TREES_IN_VECTOR)
@@ -184,6 +189,8 @@ def pack_lanes(ranked: RankedTrees, outputs: Array, sets: PackedSets | None) -> 
             sets, len(splits), ranked.split_plane[tests_set] - ranked.planes, block[tests_set], lanes[tests_set]
         )
 
+    if compares_signed(dialect):
+        splits[:, 1] ^= 128
     outputs_of_lanes = np.zeros(vectors * TREES_IN_VECTOR, np.int64)
     outputs_of_lanes[place] = outputs
     return PackedLanes(
@@ -232,7 +239,7 @@ class Lanes:
             f.size(len(packed.ends)),
             f.size(packed.vectors * TREES_IN_VECTOR),
         )
-        self.fields = packed.splits.shape[1]
+        self.fields, self.signed = packed.splits.shape[1], compares_signed(f.dialect)
         self.registers = registers_of(planes)
         self.parts = max(-(-planes // 16), 1)
         """How many vectors of 16 bytes hold the ranks of a row."""
@@ -261,7 +268,8 @@ class Lanes:
                     # Some of the last four rows may not exist.
                     start = T.Bind((row + r) * self.layout.row_stride + origin)
                     for i in range(self.registers):
-                        bytes_ = held(f, vector(self.ranks, start + i * TREES_IN_VECTOR, TREES_IN_VECTOR), TREES_IN_VECTOR)
+                        bytes_ = vector(self.ranks, start + i * TREES_IN_VECTOR, TREES_IN_VECTOR)
+                        bytes_ = bytes_ if self.signed else held(f, bytes_, TREES_IN_VECTOR)
                         store(self.row_ranks, bytes_, origin + (r * self.registers + i) * TREES_IN_VECTOR, TREES_IN_VECTOR)
         apart = self.planes
         if self.layout is not None:
@@ -269,7 +277,9 @@ class Lanes:
         with f.repeat(apart) as plane:
             for r in range(rows):
                 rank = self.ranks[plane * f.block + row + r]
-                T.buffer_store(self.row_ranks, held(f, rank), [plane + r * self.registers * TREES_IN_VECTOR])
+                T.buffer_store(
+                    self.row_ranks, rank if self.signed else held(f, rank), [plane + r * self.registers * TREES_IN_VECTOR]
+                )
         if self.codes is not None:
             self._decide(self.codes, row, rows)
         # `origin` is 0. TVM takes vector accesses at a constant place apart; at a loop variable it keeps them whole.
@@ -360,16 +370,22 @@ class Lanes:
             candidate = self.candidates[r * self.packed.together + member]
             leaf = vector(candidate, origin, TREES_IN_VECTOR)
             if self.codes is None and rows > 1:
-                moves = tirx.And(tirx.EQ(leaf, lo), tirx.LT(split, self._ranks(first, plane, page, at)))
+                moves = tirx.And(tirx.EQ(leaf, lo), self._below(split, self._ranks(first, plane, page, at)))
                 store(candidate, tirx.Select(moves, right, leaf), origin, TREES_IN_VECTOR)
                 continue
-            onward = tirx.Select(tirx.LT(split, self._ranks(first, plane, page, at)), right, lo)
+            onward = tirx.Select(self._below(split, self._ranks(first, plane, page, at)), right, lo)
             if self.codes is not None:
                 mask = vector(self.row_masks, r * self.row_mask_size + block * (TREES_IN_VECTOR // 8), TREES_IN_VECTOR)
                 mask = permute([mask], f.constants(self.byte_of_lane, "u8", origin, TREES_IN_VECTOR))
                 mask = tirx.bitwise_and(mask, f.constants(self.bit_of_lane, "u8", origin, TREES_IN_VECTOR))
                 onward = tirx.Select(tirx.LT(tirx.Broadcast(tirx.const(0, "uint8"), TREES_IN_VECTOR), mask), right, onward)
             store(candidate, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), origin, TREES_IN_VECTOR)
+
+    def _below(self, split: Expr, rank: Expr) -> Expr:
+        """Whether a vector of splits has ranks below those of a row."""
+        if self.signed:
+            split, rank = as_signed(split, TREES_IN_VECTOR), as_signed(rank, TREES_IN_VECTOR)
+        return tirx.LT(split, rank)
 
     def _ranks(self, first: Expr, plane: Expr, page: list[Expr], at: Expr) -> Expr:
         """The ranks that a vector of splits asks for. `first`: where the row's ranks begin. plane: the planes of the splits, which begin at
