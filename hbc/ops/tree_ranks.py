@@ -82,9 +82,10 @@ class RankedTrees:
         return max((len(thresholds) for thresholds in self.thresholds), default=0)
 
 
-def rank_encode(op: TreeEnsemble, width: int | None = None) -> RankedTrees:
+def rank_encode(op: TreeEnsemble, width: int | None = None, most: int = MOST_IN_PLANE) -> RankedTrees:
     """The ensemble as RankedTrees. Features from `width` on are category sets; None: there are
-    none. All trees are encoded together, level by level: 500 trees of 255 leaves take 0.1 s."""
+    none. most: the thresholds of a plane, if it has not bytes but wider numbers.
+    All trees are encoded together, level by level: 500 trees of 255 leaves take 0.1 s."""
     levels = _levels(op)
     tree_of = np.empty(len(op.feature), np.int64)
     tree_of[op.roots] = np.arange(op.n_trees)
@@ -105,18 +106,18 @@ def rank_encode(op: TreeEnsemble, width: int | None = None) -> RankedTrees:
     number = np.full(len(op.feature), -1, np.int32)
     number[split] = np.arange(len(split))
     compares = np.full(len(split), True) if width is None else op.feature[split] < width
-    column, column_feature, both_ways = _columns(op, split[compares])
+    column, column_feature, both_ways = _columns(op, split[compares], most)
     rank, thresholds, missing_rank = _ranks(op, split[compares], column, len(column_feature))
-    missing_rank[both_ways] = MOST_IN_PLANE
-    planes = np.array([-(-len(values) // MOST_IN_PLANE) for values in thresholds], np.int64)
+    missing_rank[both_ways] = most
+    planes = np.array([-(-len(values) // most) for values in thresholds], np.int64)
     plane_column = np.repeat(np.arange(len(planes)), planes)
     first_plane = np.cumsum(planes) - planes
     split_plane = op.feature[split] - (width or 0) + len(plane_column) + len(both_ways)
     in_both = np.searchsorted(both_ways, column)
     moved = np.isin(column, both_ways) & op.missing_left[split[compares]]
-    split_plane[compares] = np.where(moved, len(plane_column) + in_both, first_plane[column] + rank // MOST_IN_PLANE)
+    split_plane[compares] = np.where(moved, len(plane_column) + in_both, first_plane[column] + rank // most)
     split_rank = np.zeros(len(split), np.int32)
-    split_rank[compares] = rank % MOST_IN_PLANE
+    split_rank[compares] = rank % most
     reached = np.concatenate(levels)
     leaf_nodes = reached[op.feature[reached] < 0]
     leaf_nodes = leaf_nodes[np.lexsort((leaf_number[leaf_nodes], tree_of[leaf_nodes]))]
@@ -125,7 +126,7 @@ def rank_encode(op: TreeEnsemble, width: int | None = None) -> RankedTrees:
         missing_rank=missing_rank,
         thresholds=thresholds,
         plane_column=plane_column.astype(np.int32),
-        plane_first=((np.arange(len(plane_column)) - first_plane[plane_column]) * MOST_IN_PLANE).astype(np.int32),
+        plane_first=((np.arange(len(plane_column)) - first_plane[plane_column]) * most).astype(np.int32),
         below=first_plane[both_ways].astype(np.int32),
         split_plane=split_plane.astype(np.int32),
         split_rank=split_rank,
@@ -165,12 +166,12 @@ def threshold_counts(feature: Array, threshold: Array) -> Array:
     return np.bincount(feature[new[: len(feature)]], minlength=1)
 
 
-def _columns(op: TreeEnsemble, split: Array) -> tuple[Array, Array, Array]:
+def _columns(op: TreeEnsemble, split: Array, most: int) -> tuple[Array, Array, Array]:
     """(the column of each split, the feature of each column, the columns that need two planes for their NaN).
 
     One plane is enough for a feature if its NaN behave like some number: they go right at all thresholds below it, and left at all others.
     (LightGBM's missing type None makes them zeros. Mostly they go one way everywhere.) Otherwise two planes are needed. If the feature has
-    so many thresholds that a byte has no rank left for NaN, it gets two columns instead, one for each direction.
+    so many thresholds (`most`) that a byte has no rank left for NaN, it gets two columns instead, one for each direction.
     """
     feature, left, threshold = op.feature[split], op.missing_left[split], op.threshold[split]
     features = int(feature.max(initial=-1)) + 1
@@ -180,7 +181,7 @@ def _columns(op: TreeEnsemble, split: Array) -> tuple[Array, Array, Array]:
     mixed = lowest_left <= highest_right
     two_columns = mixed.copy()
     if mixed.any():
-        two_columns &= threshold_counts(feature, threshold) >= MOST_IN_PLANE
+        two_columns &= threshold_counts(feature, threshold) >= most
     keys = feature * 2 + (two_columns[feature] & ~left)
     pairs, column = np.unique(keys, return_inverse=True)
     own = pairs // 2

@@ -18,9 +18,9 @@ from hbc.compiler.tvm.trees.gpu.memory import LINE
 from hbc.compiler.tvm.trees.gpu.planes import FIRST_LEVELS, levels_of, pack_planes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, passes_of
-from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.types import Array, dtype_name
 from hbc.ops.tree import TreeEnsemble
+from hbc.ops.tree_ranks import RankedTrees
 
 ALL, WAVEFRONTS = "all", "wavefronts"
 READS_OF_COPY = 4
@@ -110,12 +110,12 @@ def beside(
             loop.rounds = float(np.ceil(np.maximum(pieces - np.arange(0, threads, LANES), 0) / threads).mean()) / written(loop)
     ranking = next(loop for loop in loops if passes not in loop.around() and len(within[loop]) == 2)
     search, planes = within[ranking]
-    ranked = op.once(ranked_trees)
+    ranked = form.ranked(op)
     columns = np.array([loop_rounds(lines[loop.first - 1]) for loop in ranking.around()])  # a group of them after the other
     for loop, rounds in zip(ranking.around(), columns, strict=True):
         loop.rounds = rounds
     search.rounds = (levels_of(ranked) - FIRST_LEVELS).sum() / columns.prod() / written(search)
-    planes.rounds = form.planes(op) / columns.prod() / written(planes)
+    planes.rounds = form.planes(op) * 8 / form.bits / columns.prod() / written(planes)
     own_rows = np.arange(LANES) * rows
     lines_of_row, lines_of_result = (
         pieces_of_read(own_rows * width * size)
@@ -137,7 +137,7 @@ def beside(
             elif moved[1] == "LDG" and re.search(r"\bx\d*_ptr\b", lines[line - 1]):
                 size = lines_of_row
             elif moved[1] == "LDG" and search in around:
-                size = lines_of_search(op, x)
+                size = lines_of_search(ranked, op, x)
             into[WAVEFRONTS] += times * size
     for name in found.trees:
         found.trees[name] /= op.n_trees
@@ -154,9 +154,9 @@ def pieces_of_read(places: Array) -> int:
     return len(np.unique(places // LINE))
 
 
-def lines_of_search(op: TreeEnsemble, x: Array) -> float:
+def lines_of_search(ranked: RankedTrees, op: TreeEnsemble, x: Array) -> float:
     """The lines of L1 that a warp reads in a step of the search for the ranks of a row each, on average."""
-    planes, size = pack_planes(op.once(ranked_trees), dtype_name(op.threshold.dtype)), op.threshold.itemsize
+    planes, size = pack_planes(ranked, dtype_name(op.threshold.dtype)), op.threshold.itemsize
     found = []
     for feature, levels, start in zip(planes.feature, planes.levels, planes.start, strict=True):
         at = np.ones(len(x), np.int64)

@@ -26,7 +26,7 @@ from hbc.compiler.tvm.nest.schedule import LANES
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, H200, cycles
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.forks import EXITS, LEVELS, WORDS
-from hbc.compiler.tvm.trees.gpu.levels import MOST_ROWS, layout_of, reads_of_top, top_levels
+from hbc.compiler.tvm.trees.gpu.levels import MOST_ROWS, Levels, top_levels
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, L1, LINE, SECTOR, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees
@@ -135,10 +135,11 @@ class Walked(NamedTuple):
 def walked(op: TreeEnsemble, x: Array, form: type[TiledTrees], first: int) -> Walked:
     """The wavefronts of a warp's reads in a tree from step `first` on, averaged over some trees."""
     nodes, leaves = [], []
-    by_level, size = form.name == "levels", op.values.itemsize
+    by_level, size = issubclass(form, Levels), op.values.itemsize
+    node = form.layout_of(op).node if issubclass(form, Levels) else WORD
     for tree in some_trees(op):
         places, final = (_by_level if by_level else _by_link)(op, x, tree)
-        nodes.append(sum(wavefronts(place, layout_of(op).node if by_level else WORD) for place in places[first:]))
+        nodes.append(sum(wavefronts(place, node) for place in places[first:]))
         leaves.append(size / WORD * wavefronts(final, WORD) if by_level else wavefronts(final, size))
     return Walked(float(np.mean(nodes)), float(np.mean(leaves)))
 
@@ -306,6 +307,9 @@ def models() -> dict[str, Callable[[Any, Any], Any]]:
         "LightGBM, 31 leaves": lambda X, y: LGBMRegressor(n_estimators=100, n_jobs=1, verbose=-1).fit(X, y),
         "XGBoost, depth 8": lambda X, y: XGBRegressor(n_estimators=100, max_depth=8, n_jobs=1).fit(X, y),
         "forest, depth 8": lambda X, y: RandomForestRegressor(30, max_depth=8, n_jobs=1, random_state=0).fit(X, y),
+        "forest of 500 trees, depth 8": lambda X, y: RandomForestRegressor(
+            500, max_depth=8, max_features=0.33, n_jobs=1, random_state=0
+        ).fit(X, y),
         "forest, unlimited, 3 trees": lambda X, y: RandomForestRegressor(3, n_jobs=1, random_state=0).fit(X, y),
         "forest, unlimited, 10 trees": lambda X, y: RandomForestRegressor(10, n_jobs=1, random_state=0).fit(X, y),
     }
@@ -358,13 +362,16 @@ def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) 
     loop = code[walk.start : walk.stop]
     pipes = Counter(pipe(instruction.text) for instruction in loop)
     rows_of_thread = form.rows_of_thread(op)
-    together = top_levels(int(op.depths.max()), rows_of_thread) if form.name == "levels" else 0
+    together, top = 0, 0.0
+    if issubclass(form, Levels):
+        together = form.top_levels(int(op.depths.max()), rows_of_thread)
+        top = form.reads_of_top(together, rows_of_thread)
     far = walked_forks(op, rows) if issubclass(form, FarLinks) else None
-    steps = LEVELS * far.turns if far else float(op.depths.max() if form.name == "levels" else op.depths.mean())
+    steps = LEVELS * far.turns if far else float(op.depths.max() if issubclass(form, Levels) else op.depths.mean())
     # A round of the loop is one tree for the rows of a thread, or as many steps as it has reads of ranks.
-    share = 1 / rows_of_thread if form.name == "levels" else steps / rank_reads(loop, form.bits)
+    share = 1 / rows_of_thread if issubclass(form, Levels) else steps / rank_reads(loop, form.bits)
     counts = {name: count * share for name, count in (pipes | {ALL: len(loop)}).items()}
-    top, ranks = reads_of_top(together, rows_of_thread), steps - together
+    ranks = steps - together
     from_l2 = 0.0
     if far:
         shared = f"{ranks:.1f} (ranks)"
@@ -377,7 +384,7 @@ def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) 
         counts[WAVEFRONTS] = top + nodes + ranks + leaf
     clocks = max(from_l2, clocks_of(counts))
     others = beside(op, rows, form, source, code, walk, pipe)
-    if form.name != "levels":  # their loop does not read the values, which are counted with it all the same
+    if not issubclass(form, Levels):  # their loop does not read the values, which are counted with it all the same
         others.trees[WAVEFRONTS] -= op.values[:1].nbytes / WORD
     whole = {name: TREES * (counts[name] + others.trees[name]) + others.rows[name] for name in counts}
     all_clocks = max(TREES * from_l2, clocks_of(whole))

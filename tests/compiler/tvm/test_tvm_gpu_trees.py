@@ -25,6 +25,7 @@ from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, memory_cycles, on_the_way, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
 from hbc.compiler.tvm.trees.gpu.tile_sizes import FEW_TILE_BYTES, LARGE_TILE_BYTES, TILE_BYTES, tiles_for_few, tiles_for_many
+from hbc.compiler.tvm.trees.gpu.wide_levels import MOST_RANK
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ops import tensor as t
@@ -43,7 +44,7 @@ MANY_PLANES = (MOST_PLANES, "planes in two registers")
 def for_strategy(strategy: str, kind: str, rows: int) -> tuple[TreeEnsemble, Any]:
     """A random ensemble and rows at its thresholds. For "levels", only the trees that are not deeper than 8."""
     op, data = random_ensemble(kind, rows)
-    kept = op.depths <= (8 if strategy == "levels" else op.depths.max())
+    kept = op.depths <= (8 if strategy in PERFECT else op.depths.max())
     return replace(op, roots=op.roots[kept], target=op.target[kept]).run_as(strategy), data
 
 
@@ -78,7 +79,7 @@ def test_sums_have_the_bits_of_the_reference(kind: str, strategy: str) -> None:
     (found,), (expected,), launches = run(op(input_of(data)), data=data, seed=len(kind))
     np.testing.assert_array_equal(found, expected)
     fits = FORMS[strategy].fits(op)
-    assert fits == (kind not in MANY_PLANES[: 2 if strategy == "wide_links" else 1])
+    assert fits == (kind not in MANY_PLANES[: 2 if "wide" in strategy else 1])
     assert len(launches) == 3
     assert all(bool(launch.dynamic) == fits and launch.dynamic <= MOST_SHARED for launch in launches)
     assert not fits or [launch.grid for launch in launches] == [3, 3, 1]
@@ -103,7 +104,7 @@ def test_leaves_of_many_values(width: int, features: int, strategy: str) -> None
             without_races(launch, seed=1)
 
 
-def bounded(rng: np.random.Generator, depth: int, features: int, cut: float) -> Tree:
+def bounded(rng: np.random.Generator, depth: int, features: int, cut: float, width: int = 1) -> Tree:
     """A tree of at most so many levels. cut: how likely a branch ends earlier."""
     feature, left, right, open_leaves = [-1], [0], [0], [(0, 0)]
     while open_leaves:
@@ -115,12 +116,17 @@ def bounded(rng: np.random.Generator, depth: int, features: int, cut: float) -> 
                 column += [value, value]
     size = len(feature)
     thresholds, missing = np.round(rng.normal(size=size), 1).astype("f4"), rng.random(size) < 0.5
-    return Tree(np.array(feature), thresholds, np.array(left), np.array(right), missing, rng.normal(size=(size, 1)))
+    return Tree(np.array(feature), thresholds, np.array(left), np.array(right), missing, rng.normal(size=(size, width)))
+
+
+PERFECT = ("levels", "wide_levels")
+"""The strategies whose trees are padded to perfect ones."""
 
 
 @emulates
+@pytest.mark.parametrize("strategy", PERFECT)
 @pytest.mark.parametrize("depth", range(9))
-def test_perfect_trees_of_every_depth(depth: int) -> None:
+def test_perfect_trees_of_every_depth(depth: int, strategy: str) -> None:
     """Whatever the model says of the rows that reached a leaf, and by which nodes are swapped for that. Columns are read in fours, and
     trees compare some of them only."""
     rng = np.random.default_rng(depth)
@@ -130,7 +136,7 @@ def test_perfect_trees_of_every_depth(depth: int) -> None:
     )
     op = replace(op, base=op.base.astype(op.values.dtype))
     data = rows_at_thresholds(rng, op, 200, 8)
-    (found,), (expected,), launches = run(op.run_as("levels")(input_of(data)), data=data, seed=depth)
+    (found,), (expected,), launches = run(op.run_as(strategy)(input_of(data)), data=data, seed=depth)
     np.testing.assert_array_equal(found, expected)
     assert all(launch.dynamic for launch in launches)
 
@@ -182,7 +188,7 @@ def test_leaves_of_many_rows_lie_in_different_banks(depth: int) -> None:
     np.testing.assert_array_equal(np.sort(plain.leaves), np.sort(swapped.leaves))
 
 
-SHARED = ("levels", "links")
+SHARED = (*PERFECT, "links")
 """The strategies whose trees pass through shared memory."""
 
 
@@ -428,6 +434,52 @@ def test_many_thresholds_a_feature(width: int, dtype: str) -> None:
     (found,), (expected,), launches = run(op.run_as("wide_links")(input_of(data)), data=data, seed=width)
     np.testing.assert_array_equal(found, expected)
     assert all(0 < launch.dynamic <= MOST_SHARED for launch in launches)
+
+
+@emulates
+@pytest.mark.parametrize(("width", "dtype"), [(1, "f4"), (3, "f8")])
+def test_many_thresholds_a_feature_in_levels(width: int, dtype: str) -> None:
+    """The same in trees that are not deep. One feature has numbers only, and one whose NaN go to one side."""
+    rng = np.random.default_rng(width)
+    grown = [bounded(rng, 8, 4, 0.02, width) for _ in range(200)]
+    op = join(grown, np.zeros(width))
+    op = replace(
+        op,
+        threshold=rng.normal(size=len(op.feature)).astype(dtype),
+        missing_left=(op.missing_left | (op.feature == 1)) & (op.feature != 2),
+    )
+    assert [name for name, form in FORMS.items() if form.fits(op)] == ["wide_levels", "wide_links"]
+    assert choose_for_gpu(op, shares=True)[0] == "wide_levels"
+    data = rows_at_thresholds(rng, op, 1300, 4)
+    (found,), (expected,), launches = run(op.run_as("wide_levels")(input_of(data)), data=data, seed=width)
+    np.testing.assert_array_equal(found, expected)
+    assert all(0 < launch.dynamic <= MOST_SHARED for launch in launches)
+
+
+@emulates
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_the_most_thresholds_of_15_bits(both_ways: bool) -> None:
+    """The greatest ranks of rows and nodes, and NaN beside them."""
+    rng = np.random.default_rng(0)
+    count = MOST_RANK - 1
+    grown = [perfect_tree(rng, 8, np.arange(255.0) + 255 * tree) for tree in range(-(-count // 255))]
+    op = join(grown, np.zeros(1))
+    inner = op.feature >= 0
+    op = replace(
+        op,
+        feature=np.where(inner, 0, -1).astype(op.feature.dtype),
+        threshold=np.where(inner, np.minimum(op.threshold, count - 1), 0).astype("f4"),
+        missing_left=both_ways & (rng.random(len(inner)) < 0.5),
+    )
+    assert FORMS["wide_levels"].ranked(op).most_thresholds == count
+    assert FORMS["wide_levels"].fits(op)
+    repeated = op.threshold == count - 1
+    one_more = replace(op, threshold=np.where(repeated & (np.cumsum(repeated) == 1), np.float32(-1), op.threshold))
+    assert FORMS["wide_levels"].fits(one_more) == both_ways  # a column for each direction
+    op = one_more if both_ways else op
+    data = rows_at_thresholds(rng, op, 400, 1)
+    (found,), (expected,), _ = run(op.run_as("wide_levels")(input_of(data)), data=data)
+    np.testing.assert_array_equal(found, expected)
 
 
 @emulates

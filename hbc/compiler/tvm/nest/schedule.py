@@ -236,7 +236,7 @@ class GpuTiles(GpuSchedule):
     schedule may have barriers: threads beyond the last row run it too, with no rows.
     """
 
-    tree_kernels: tuple[str, ...] = ("walk", "levels", "links", "far_links", "wide_links")
+    tree_kernels: tuple[str, ...] = ("walk", "levels", "wide_levels", "links", "far_links", "wide_links")
 
     def __init__(
         self, threads: int, shared: int, few: GpuFewRows | None = None, few_rows: int = 0, rows_of_thread: int = ROWS_OF_WORD

@@ -10,12 +10,12 @@ from hbc.compiler.tvm.trees.categories import n_features
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
-from hbc.ops.tree_ranks import RankedTrees, rank_encode
+from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees, rank_encode
 
 
-def ranked_trees(op: TreeEnsemble) -> RankedTrees:
-    """The ensemble in ranks. If it tests category sets, they are the features from `n_features(op)` on."""
-    return rank_encode(op, n_features(op))
+def ranked_trees(op: TreeEnsemble, most: int = MOST_IN_PLANE) -> RankedTrees:
+    """The ensemble in ranks. If it tests category sets, they are the features from `n_features(op)` on. most: the thresholds of a plane."""
+    return rank_encode(op, n_features(op), most)
 
 
 @record

@@ -29,6 +29,8 @@ LOCAL = {
     "trees of 31 leaves": 496,
     "trees of depth 6": 496,  # its leaf numbers, which are walked
     "forest of vectors in levels": 176,
+    "forest in wide levels": 112,
+    "forest of vectors in wide levels": 176,
     "linked trees of 31 leaves": 176,
     "forest of forks": 176,  # its leaf numbers, which are walked
     "five classes of linked trees": 1392,  # its leaf numbers, which are walked
@@ -89,6 +91,8 @@ def test_all_kernels_stay_within_their_limits(name: str) -> None:
     [
         ("trees of depth 6", 0, 256, 16),
         ("forest of vectors in levels", 0, 512, 32),
+        ("forest in wide levels", 0, 512, 32),
+        ("forest of vectors in wide levels", 0, 512, 32),
         ("linked trees of 31 leaves", 0, 512, 32),
         ("forest of forks", 0, 256, 24),
         ("five classes of linked trees", 240, 512, 32),

@@ -22,19 +22,20 @@ from hbc.compiler.tvm.nest.schedule import (
     staged_stride,
 )
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
-from hbc.compiler.tvm.trees.gpu.lanes import fits_lanes, rows_of_lanes, shared_bytes_of_lanes
+from hbc.compiler.tvm.trees.gpu.lanes import fits_lanes, rows_of_lanes, rows_of_planes, shared_bytes_of_lanes
 from hbc.compiler.tvm.trees.gpu.levels import Levels
 from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.memory import SMS, memory_cycles
 from hbc.compiler.tvm.trees.gpu.tile_sizes import STAGED_BYTES
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, rank_work, shared_bytes, shared_bytes_of_few
+from hbc.compiler.tvm.trees.gpu.wide_levels import WideLevels
 from hbc.compiler.tvm.trees.gpu.wide_links import WideLinks
 from hbc.compiler.tvm.trees.gpu.work import clocks, work
 from hbc.ir.graph import Input, Node, topological
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.tree import TreeEnsemble
 
-FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, Links, FarLinks, WideLinks)}
+FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, WideLevels, Links, FarLinks, WideLinks)}
 """The forms of trees that pass through shared memory, by strategy."""
 FEW_ROWS = 1 << 14
 """Rows of a call that blocks of 32 rows compute: about as many as an H200 holds at once, if an SM has room for four blocks."""
@@ -75,7 +76,8 @@ def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
         lanes, lane_rows, plane_rows = None, 0, threads * WORD
         if LANE_ROWS and all(fits_lanes(op, form) for op, form in tiled):
             shared_of_lanes = max(shared_bytes_of_lanes(op, form) for op, form in tiled)
-            lanes = GpuLaneTrees(plane_rows, *_with_staged(outputs, shared_of_lanes, GpuLaneTrees.together))
+            of_lanes = min(plane_rows, *(rows_of_planes(op, form) for op, form in tiled))
+            lanes = GpuLaneTrees(of_lanes, *_with_staged(outputs, shared_of_lanes, GpuLaneTrees.together))
             lane_rows = min(LANE_ROWS, *(rows_of_lanes(op, form) for op, form in tiled))
         few = GpuFewRows(plane_rows, *_with_staged(outputs, shared_of_few, GpuFewRows.together), lanes, lane_rows)
     return GpuTiles(threads * WORD // rows, shared, few, FEW_ROWS, rows)

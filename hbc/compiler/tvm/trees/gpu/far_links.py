@@ -25,9 +25,9 @@ from hbc.compiler.tvm.trees.gpu.forks import (
     pack_forks,
 )
 from hbc.compiler.tvm.trees.gpu.memory import memory_cycles
-from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, words_of_plane
+from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import Tiles
-from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD, Bounds, PackedTrees, TiledTrees, by_output
+from hbc.compiler.tvm.trees.gpu.tiles import THREADS, Bounds, PackedTrees, TiledTrees, by_output
 from hbc.compiler.tvm.trees.gpu.work import work
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
@@ -191,17 +191,8 @@ class FarLinks(TiledTrees):
 
     def _right(self, split: Expr, row: int) -> Expr:
         """Whether a row of this thread goes right at a split."""
-        words, plane = self.schedule.words, self.schedule.plane_rows * self.bits // 8
-        smaller = plane // (words_of_plane(self.schedule, self.bits) * words * WORD)  # planes of few rows lie closer together
-        address = tirx.bitwise_and(split, _word(-plane % (1 << ADDRESS_BITS)))
-        address = tirx.shift_right(address, _word(smaller.bit_length() - 1))
-        place = tirx.bitwise_or(tirx.Cast("int32", address), self.own)
-        # From a pointer, the address of 16 bits is one instruction. An index would be halved and doubled again.
-        wide = self.bits == 16
-        ranks, first = (
-            (self.schedule.view("uint16", place), row // 2 * 2 * words + row % 2) if wide else (self.ranks, place + row)
-        )
-        return tirx.LT(split, tirx.shift_left(tirx.Cast("uint32", ranks[first]), _word(32 - self.bits)))
+        address = tirx.bitwise_and(split, _word(-self.schedule.plane_rows * self.bits // 8 % (1 << ADDRESS_BITS)))
+        return tirx.LT(split, tirx.shift_left(self.rank(address, row), _word(32 - self.bits)))
 
     def value(self, tree: Expr, row: int, column: Expr | int) -> Expr:
         if self.leaves is not None:

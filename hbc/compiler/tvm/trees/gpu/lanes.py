@@ -32,7 +32,7 @@ from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.forks import LEVELS
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, SECTOR, SMS, on_the_way, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.planes import fill_planes
-from hbc.compiler.tvm.trees.gpu.tiles import WORD, Bounds, TiledTrees, by_output
+from hbc.compiler.tvm.trees.gpu.tiles import WORD, Bounds, TiledTrees, by_output, threads_for
 from hbc.compiler.tvm.trees.gpu.wide_links import WideLinks
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.graph import Node
@@ -164,6 +164,11 @@ def shared_bytes_of_lanes(op: TreeEnsemble, form: type[TiledTrees]) -> int:
     """The bytes of shared memory that an ensemble takes of a block of `GpuLaneTrees`."""
     planes = -(-FORKS[form.bits].planes(op) * WORD // ALIGNMENT) * ALIGNMENT
     return planes + (2 * trees_of_turn(op) * op.values.shape[1] + op.n_outputs) * op.values.itemsize
+
+
+def rows_of_planes(op: TreeEnsemble, form: type[TiledTrees]) -> int:
+    """The most rows for which 16 bits say where a plane of the forks begins. A form may have fewer planes than forks have."""
+    return threads_for(FORKS[form.bits].planes(op)) * WORD
 
 
 def rows_of_lanes(op: TreeEnsemble, form: type[TiledTrees]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import ROWS_OF_WORD
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
+from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE, PLANE_BYTES
 from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD, Bounds, PackedTrees, TiledTrees, by_output
@@ -80,10 +81,10 @@ class Levels(TiledTrees):
 
     def __init__(self, f: Block, node: Node) -> None:
         super().__init__(f, node)
-        self.depth, self.layout = _depth(self.op), layout_of(self.op)
+        self.depth, self.layout = depth_of(self.op), self.layout_of(self.op)
         self.words = self.schedule.view("uint32")
         rows = self.schedule.plane_rows
-        self.plane = tirx.const(-rows & PLANE_BYTES - 1, "uint32")
+        self.plane = tirx.const(-rows * self.bits // 8 & PLANE_BYTES - 1, "uint32")
         self.row_bits = rows.bit_length() - 1
 
     @classmethod
@@ -93,41 +94,57 @@ class Levels(TiledTrees):
     @classmethod
     def fits(cls, op: TreeEnsemble) -> bool:
         return (
-            op.output == "sum" and _depth(op) <= MOST_LEVELS and layout_of(op).tree <= MOST_TILE_BYTES and cls.threads(op) > 0
+            op.output == "sum"
+            and depth_of(op) <= MOST_LEVELS
+            and cls.layout_of(op).tree <= MOST_TILE_BYTES
+            and cls.threads(op) > 0
         )
 
     @classmethod
     def work(cls, op: TreeEnsemble) -> Array:
-        depth, layout, size = _depth(op), layout_of(op), op.values.itemsize
-        rows = cls.rows_of_thread(op)
-        top = top_levels(depth, rows)
-        beyond = work(0.0, 0.0, 0.0, BEYOND_BANKS if depth == MOST_LEVELS else 0.0)
-        walk = WORK_OF_TOP[rows][top] + WORK_OF_STEP[layout.node] * (depth - top) + beyond
-        walk += work(0.0, 0.0, 0.0, reads_of_top(top, rows))
-        copies = (WORK_OF_TREE + WORK_OF_PIECE * (layout.tree // PIECE)) * (ROWS_OF_WORD / rows)
+        depth, size, rows = depth_of(op), op.values.itemsize, cls.rows_of_thread(op)
+        walk = cls.work_of_walk(op) + work(0.0, 0.0, 0.0, cls.reads_of_top(cls.top_levels(depth, rows), rows))
+        copies = (WORK_OF_TREE + WORK_OF_PIECE * (cls.layout_of(op).tree // PIECE)) * (ROWS_OF_WORD / rows)
         value = WORK_OF_VALUE[size] + work(0.0, 0.0, 0.0, READS_OF_WORD.get(depth, 1.0) * size / WORD)
         return op.n_trees * ((walk + copies) * cls.walks(op) + value * op.values.shape[1])
 
     @classmethod
+    def work_of_walk(cls, op: TreeEnsemble) -> Array:
+        """The work for a tree, without reads for its first levels, copies and values."""
+        depth, rows = depth_of(op), cls.rows_of_thread(op)
+        top = cls.top_levels(depth, rows)
+        beyond = work(0.0, 0.0, 0.0, BEYOND_BANKS if depth == MOST_LEVELS else 0.0)
+        return WORK_OF_TOP[rows][top] + WORK_OF_STEP[cls.layout_of(op).node] * (depth - top) + beyond
+
+    @classmethod
+    def layout_of(cls, op: TreeEnsemble) -> Layout:
+        """How a tree of an ensemble lies in shared memory."""
+        depth = depth_of(op)
+        return layout_with(op, WORD if depth <= MOST_OF_WORDS else WORD // 2, PIECE if top_levels(depth, MOST_ROWS) else 0)
+
+    @classmethod
+    def top_levels(cls, depth: int, rows: int) -> int:
+        """The levels that the rows of a thread walk in another way than those below."""
+        return top_levels(depth, rows)
+
+    @classmethod
+    def reads_of_top(cls, top: int, rows: int) -> float:
+        """Wavefronts of the first levels for a warp of rows. The rows of a thread share a read of nodes, of two or four words, and four of
+        them a read of each plane."""
+        return (1 << top >> 1) / rows + ((1 << top) - 1) / ROWS_OF_WORD if top else 0.0
+
+    @classmethod
     def tree_bytes(cls, op: TreeEnsemble) -> Array:
-        return np.full(op.n_trees, layout_of(op).tree)
+        return np.full(op.n_trees, cls.layout_of(op).tree)
 
     @classmethod
     def pack(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTrees:
-        trees, depth = np.concatenate([*by_output(op), np.zeros(0, np.int64)]).astype(np.int64), _depth(op)
-        layout, top = layout_of(op), top_levels(depth, MOST_ROWS)
-        perfect = perfect_trees(op, ranked, trees, depth, top)
-        place = np.append(planes.number[ranked.split_plane], 0)[perfect.splits] * rows
-        rank = np.append(ranked.split_rank, MOST_IN_PLANE)[perfect.splits]
-        if layout.node == WORD:
-            nodes = place + (rank << RANK_BIT) + (perfect.swapped.astype(np.int64) << 31)
-        else:
-            nodes = place + rank + perfect.swapped * (rows // 2)
-        first = place[:, : 1 << top] + (MOST_IN_PLANE - rank[:, : 1 << top] << 16)
-        first = first[:, 0::2] + (place[:, 1 : 1 << top : 2] // rows) + (MOST_IN_PLANE - rank[:, 1 : 1 << top : 2] << 24)
+        trees, depth = np.concatenate([*by_output(op), np.zeros(0, np.int64)]).astype(np.int64), depth_of(op)
+        layout, perfect = cls.layout_of(op), perfect_trees(op, ranked, trees, depth, top_levels(depth, MOST_ROWS))
         values = op.values[perfect.leaves].transpose(0, 2, 1)[..., None].view(np.uint32)  # [trees, columns, leaves, words]
+        first, nodes = cls.nodes(ranked, planes, perfect, rows)
         parts = (
-            (0, first.astype(np.uint32) if top else first[:, :0]),
+            (0, first),
             (layout.nodes, nodes.astype(f"u{layout.node}")),
             (layout.values, np.ascontiguousarray(values.swapaxes(2, 3))),
         )
@@ -138,38 +155,61 @@ class Levels(TiledTrees):
             packed[:, start : start + own.shape[1]] = own
         return PackedTrees(planes, *cls.tiles_of(op), words)
 
+    @classmethod
+    def nodes(cls, ranked: RankedTrees, planes: PackedPlanes, perfect: PerfectTrees, rows: int) -> tuple[Array, Array]:
+        """(u32 [T, W]: what stands before the nodes of each tree, [T, 2^D]: its nodes). rows: of a block."""
+        depth = perfect.splits.shape[1].bit_length() - 1
+        top = top_levels(depth, MOST_ROWS)
+        place = np.append(planes.number[ranked.split_plane], 0)[perfect.splits] * rows
+        rank = np.append(ranked.split_rank, MOST_IN_PLANE)[perfect.splits]
+        if depth <= MOST_OF_WORDS:
+            nodes = place + (rank << RANK_BIT) + (perfect.swapped.astype(np.int64) << 31)
+        else:
+            nodes = place + rank + perfect.swapped * (rows // 2)
+        first = place[:, : 1 << top] + (MOST_IN_PLANE - rank[:, : 1 << top] << 16)
+        first = first[:, 0::2] + (place[:, 1 : 1 << top : 2] // rows) + (MOST_IN_PLANE - rank[:, 1 : 1 << top : 2] << 24)
+        return first.astype(np.uint32) if top else first[:, :0], nodes
+
     def enter(self, tile: Bounds, place: Expr) -> None:
         self.first = self.begin(place, 1)
 
     def walk(self, tree: Expr) -> None:
-        wide = self.layout.node == WORD
         first = T.Bind(tree * self.layout.tree + self.first)
         self.words_of_tree = self.schedule.view("uint32", first)
-        nodes_of_tree = self.schedule.view(f"uint{8 * self.layout.node}", first)
-        top = top_levels(self.depth, self.count)
+        self.nodes_of_tree = self.schedule.view(f"uint{8 * self.layout.node}", first)
+        top = self.top_levels(self.depth, self.count)
         if top:
-            for word in range(self.count // ROWS_OF_WORD):
-                self._walk_top(top, word)
+            self.walk_top(top)
         else:
             for row in self.rows:
                 T.buffer_store(self.at, tirx.const(1, "uint32"), [row])
         for _ in range(self.depth - top):
-            nodes = [
-                T.Bind(
-                    tirx.Cast("uint32", nodes_of_tree[tirx.Cast("int32", self.at[row]) + self.layout.nodes // self.layout.node])
-                )
-                for row in self.rows
-            ]
-            bytes_ = [
-                T.Bind(self.byte(tirx.bitwise_and(node, self.plane), row)) for row, node in zip(self.rows, nodes, strict=True)
-            ]
-            for row, node, byte in zip(self.rows, nodes, bytes_, strict=True):
-                # The highest bit tells, or is made of the one that does. It is shifted into `at`.
-                if wide:
-                    above = node - tirx.shift_left(byte, tirx.const(RANK_BIT, "uint32"))
-                else:
-                    above = tirx.shift_left(node - byte, tirx.const(32 - self.row_bits, "uint32"))
-                T.buffer_store(self.at, tirx.call_pure_extern("uint32", "__funnelshift_l", above, self.at[row], 1), [row])
+            self.step([T.Bind(self.node_at(tirx.Cast("int32", self.at[row]))) for row in self.rows])
+
+    def node_at(self, at: Expr) -> Expr:
+        """A node of the tree, as uint32."""
+        return tirx.Cast("uint32", self.nodes_of_tree[at + self.layout.nodes // self.layout.node])
+
+    def step(self, nodes: Sequence[Expr]) -> None:
+        """Emit the step of each row of the thread from its node."""
+        ranks = [T.Bind(self.rank(tirx.bitwise_and(node, self.plane), row)) for row, node in zip(self.rows, nodes, strict=True)]
+        for row, node, rank in zip(self.rows, nodes, ranks, strict=True):
+            self.go(row, self.above(node, rank))
+
+    def go(self, row: int, above: Expr) -> None:
+        """Emit the step of a row. above: its highest bit says whether the row goes right."""
+        T.buffer_store(self.at, tirx.call_pure_extern("uint32", "__funnelshift_l", above, self.at[row], 1), [row])
+
+    def above(self, node: Expr, rank: Expr) -> Expr:
+        """A word whose highest bit says whether a rank is above that of a node."""
+        if self.layout.node == WORD:
+            return node - tirx.shift_left(rank, tirx.const(RANK_BIT, "uint32"))
+        return tirx.shift_left(node - rank, tirx.const(32 - self.row_bits, "uint32"))
+
+    def walk_top(self, top: int) -> None:
+        """Walk the first levels."""
+        for word in range(self.count // ROWS_OF_WORD):
+            self._walk_top(top, word)
 
     def _walk_top(self, top: int, word: int) -> None:
         """Walk the first levels for four rows of the thread at once, whose bytes are a word. All rows of a block read the same nodes there.
@@ -228,13 +268,10 @@ class Layout(NamedTuple):
     tree: int
 
 
-def layout_of(op: TreeEnsemble) -> Layout:
-    """How a tree of an ensemble lies in shared memory."""
-    depth = _depth(op)
-    node = WORD if depth <= MOST_OF_WORDS else WORD // 2
-    nodes = PIECE if top_levels(depth, MOST_ROWS) else 0
-    values = nodes + (node << depth)
-    return Layout(node, nodes, values, -(-(values + (op.values[:1].nbytes << depth)) // PIECE) * PIECE)
+def layout_with(op: TreeEnsemble, node: int, nodes: int) -> Layout:
+    """That of trees whose nodes have so many bytes and begin there."""
+    values = nodes + (node << depth_of(op))
+    return Layout(node, nodes, values, -(-(values + (op.values[:1].nbytes << depth_of(op))) // PIECE) * PIECE)
 
 
 def _bytes_of(word: Expr, which: int) -> Expr:
@@ -253,11 +290,6 @@ def top_levels(depth: int, rows: int) -> int:
     return 0 if depth < 2 else min(depth, most)
 
 
-def reads_of_top(top: int, rows: int) -> float:
-    """Wavefronts of the first levels for a warp of rows. The rows of a thread share a read of nodes, of two or four words, and four of them
-    a read of each plane."""
-    return (1 << top >> 1) / rows + ((1 << top) - 1) / ROWS_OF_WORD if top else 0.0
-
-
-def _depth(op: TreeEnsemble) -> int:
+def depth_of(op: TreeEnsemble) -> int:
+    """The depth to which the trees are padded."""
     return int(op.depths.max(initial=0))

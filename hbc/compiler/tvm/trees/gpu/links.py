@@ -160,7 +160,7 @@ class Links(TiledTrees):
         with T.serial(tirx.const(0, "int32"), depth):
             nodes = [T.Bind(self.node_at(first + tirx.Cast("int32", self.at[row]))) for row in self.rows]
             bytes_ = [
-                T.Bind(self.byte(tirx.bitwise_and(node, self.plane), row)) for row, node in zip(self.rows, nodes, strict=True)
+                T.Bind(self.rank(tirx.bitwise_and(node, self.plane), row)) for row, node in zip(self.rows, nodes, strict=True)
             ]
             for row, node, byte in zip(self.rows, nodes, bytes_, strict=True):
                 above = tirx.bitwise_and(tirx.shift_right(tirx.Sub(node, byte), self.bit), tirx.const(1, "uint32"))

@@ -68,18 +68,21 @@ class PackedPlanes:
     number: Array
 
 
-def pack_planes(ranked: RankedTrees, dtype: str, bits: int = 8) -> PackedPlanes:
-    """Pack the planes. dtype: of the thresholds. bits: of a rank; 16: a plane has all ranks of a column."""
+def pack_planes(ranked: RankedTrees, dtype: str, bits: int = 8, mark: int = 0) -> PackedPlanes:
+    """Pack the planes. dtype: of the thresholds. bits: of a rank; 16: a plane has all ranks of a column. mark: 1 if the lowest of them
+    marks NaN that go to both sides, so that no plane has a copy for these."""
+    below = ranked.below[:0] if mark else ranked.below
     if bits == 16:
         whole, of = np.arange(len(ranked.thresholds)), np.zeros(len(ranked.thresholds), np.int64)
     else:
         whole, of = ranked.plane_column, ranked.plane_first
-    columns = np.concatenate([whole, ranked.plane_column[ranked.below]]).astype(np.int64)
+    columns = np.concatenate([whole, ranked.plane_column[below]]).astype(np.int64)
     order = np.argsort(columns, kind="stable")
     number = np.empty(len(columns), np.int64)
     number[order] = np.arange(len(columns))
-    first = np.concatenate([of, ranked.plane_first[ranked.below]]).astype(np.int64)
-    nan_byte = np.clip(ranked.missing_rank[columns] - first, 0, (1 << bits) - 1)
+    first = np.concatenate([of, ranked.plane_first[below]]).astype(np.int64)
+    nan_byte = np.clip(ranked.missing_rank[columns] - first, 0, (1 << bits - mark) - 1) << mark
+    nan_byte[ranked.below[: len(ranked.below) * mark]] |= mark
     nan_byte[len(whole) :] = 0
     levels, end, start = levels_of(ranked), 0, []
     for size in (2**levels).tolist():
@@ -119,8 +122,9 @@ def words_of_plane(schedule: GpuTiles, bits: int) -> int:
     return -(-schedule.rows_of_thread * bits // 32)
 
 
-def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bits: int = 8) -> None:
-    """Emit the ranks of the thread's rows, of so many bits. They lie at the beginning of the block's shared memory."""
+def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bits: int = 8, mark: int = 0) -> None:
+    """Emit the ranks of the thread's rows, of so many bits. They lie at the beginning of the block's shared memory. mark: see
+    `pack_planes`."""
     dtype, at_once = x.type.dtype, columns_at_once(schedule, x, packed)
     packed, each = _in_groups(packed, at_once)
     words = schedule.view("uint32")
@@ -178,8 +182,8 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
             for part in range(parts):
                 T.buffer_store(word, tirx.const(0, "uint32"), [0])
                 for place, row in enumerate(rows[part * 32 // bits : (part + 1) * 32 // bits]):
-                    rank = tirx.Min(tirx.Max(at[row] - least, zero), tirx.const((1 << bits) - 1, "int32"))
-                    own_rank = tirx.Cast("uint32", tirx.Select(is_nan(values[row]), missing, rank))
+                    rank = tirx.Min(tirx.Max(at[row] - least, zero), tirx.const((1 << bits - mark) - 1, "int32"))
+                    own_rank = tirx.Cast("uint32", tirx.Select(is_nan(values[row]), missing, rank << mark if mark else rank))
                     shifted = tirx.shift_left(own_rank, tirx.const(bits * place, "uint32"))
                     T.buffer_store(word, tirx.bitwise_or(word[0], shifted), [0])
                 at_word = (tirx.Cast("int32", plane) * parts + part) * schedule.words + schedule.word

@@ -42,9 +42,10 @@ from hbc.compiler.tvm.nest.schedule import (
     staged_stride,
 )
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
+from hbc.compiler.tvm.trees.gpu.memory import LINE, different
 from hbc.compiler.tvm.trees.gpu.planes import FIRST_LEVELS, PackedPlanes, fill_planes, levels_of, pack_planes, words_of_plane
 from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE, PLANE_BYTES, STAGED_BYTES, Tiles, tiles_for_few, tiles_for_many
-from hbc.compiler.tvm.trees.gpu.work import work
+from hbc.compiler.tvm.trees.gpu.work import PARTS, work
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, dtype_name
@@ -64,6 +65,8 @@ WORK_OF_COLUMN = {4: work(20.4, 10.6, 8.0, 2.2), 8: work(12.3, 5.4, 7.6, 0.8)}
 """A column with its first levels of thresholds, by the rows of a thread."""
 WORK_OF_PLANE, WORK_OF_LEVEL = work(15.0, 10.0, 1.4, 1.0), work(8.0, 3.3, 3.4, 1.25)
 """A level of the search among a column's thresholds, below the first ones. A wavefront here is a line of L1 that has thresholds."""
+LEVELS_OF_FEW_LINES = 8
+"""The levels of a column of which a warp reads so few lines. Further down nearly each row needs a line of its own."""
 LINES_OF_READ = 32.0
 """Lines of L1 that a warp reads of X, for one column or for 16 bytes of each row (planes.py)."""
 
@@ -105,6 +108,8 @@ class TiledTrees(ABC):
     """The strategy."""
     bits = 8
     """Those of a rank."""
+    mark = 0
+    """1 if the lowest one marks NaN that go to both sides (planes.py)."""
 
     def __init__(self, f: Block, node: Node) -> None:
         assert isinstance(node.op, TreeEnsemble)
@@ -131,9 +136,14 @@ class TiledTrees(ABC):
     # --- what a form of trees says
 
     @classmethod
+    def ranked(cls, op: TreeEnsemble) -> RankedTrees:
+        """The ensemble in ranks."""
+        return op.once(ranked_trees)
+
+    @classmethod
     def planes(cls, op: TreeEnsemble) -> int:
         """The planes of bytes that the ranks of a row take."""
-        return op.once(ranked_trees).planes
+        return cls.ranked(op).planes
 
     @classmethod
     def threads(cls, op: TreeEnsemble) -> int:
@@ -209,7 +219,7 @@ class TiledTrees(ABC):
             zero = tirx.const(0, "int32")
             self.copy(self.bounds(zero), zero)
         if len(packed.planes.first):
-            fill_planes(f, self.schedule, node.inputs[0], packed.planes, self.bits)
+            fill_planes(f, self.schedule, node.inputs[0], packed.planes, self.bits, self.mark)
         if isinstance(self.schedule, GpuFewRows):
             T.buffer_store(self.turn, tirx.const(0, "int32"), [0])
             if self.tiles.early:
@@ -305,14 +315,18 @@ class TiledTrees(ABC):
             T.buffer_store(self.sums, reached[place(column)], [self._place(0, column)])
         schedule.barrier()
 
-    def byte(self, plane: Expr, row: int) -> Expr:
-        """The byte of a row of this thread in the plane whose bytes begin at `plane`, as uint32."""
-        size = words_of_plane(self.schedule, self.bits) * self.schedule.words * WORD
-        if shift := (self.schedule.plane_rows // size).bit_length() - 1:  # planes of few rows lie closer together
+    def rank(self, plane: Expr, row: int) -> Expr:
+        """The rank of a row of this thread in the plane that begins at byte `plane`, as uint32."""
+        words, bytes_ = self.schedule.words, self.bits // 8
+        size = words_of_plane(self.schedule, self.bits) * words * WORD
+        if shift := (self.schedule.plane_rows * bytes_ // size).bit_length() - 1:  # planes of few rows lie closer together
             plane = tirx.shift_right(plane, tirx.const(shift, "uint32"))
-        word, place = divmod(row, WORD)
         own = tirx.bitwise_or(tirx.Cast("int32", plane), self.own)
-        return tirx.Cast("uint32", self.ranks[own + (word * self.schedule.words * WORD + place)])
+        word, place = divmod(row, WORD // bytes_)
+        at = word * words * WORD // bytes_ + place
+        # From a pointer, the address of 16 bits is one instruction. An index would be halved and doubled again.
+        rank = self.ranks[own + at] if self.bits == 8 else self.schedule.view("uint16", own)[at]
+        return tirx.Cast("uint32", rank)
 
     def fetch(self, number: Expr, tile: Expr) -> Expr:
         """Emit what gets a tile to shared memory, and calls `enter`. Returns how many trees it has. number: of the pass.
@@ -407,8 +421,8 @@ def _packing(form: type[TiledTrees], rows: int) -> partial[PackedTrees]:
 
 
 def _pack(form: type[TiledTrees], rows: int, op: TreeEnsemble) -> PackedTrees:
-    ranked = op.once(ranked_trees)
-    return form.pack(op, ranked, pack_planes(ranked, dtype_name(op.threshold.dtype), form.bits), rows)
+    ranked = form.ranked(op)
+    return form.pack(op, ranked, pack_planes(ranked, dtype_name(op.threshold.dtype), form.bits, form.mark), rows)
 
 
 def passes_of(op: TreeEnsemble, threads: int) -> int:
@@ -454,14 +468,16 @@ def rank_work(op: TreeEnsemble, form: type[TiledTrees]) -> Array:
 
     X is read 16 bytes at once, as planes.py does it if the rows have a multiple of them and half of the features are compared.
     """
-    ranked = op.once(ranked_trees)
+    ranked = form.ranked(op)
     features = np.unique(ranked.column_feature)
     pieces = np.unique(features * op.threshold.itemsize // PIECE)
     reads = len(pieces) if 2 * len(features) * op.threshold.itemsize >= len(pieces) * PIECE else len(ranked.column_feature)
-    levels = int((levels_of(ranked) - FIRST_LEVELS).sum())
+    levels = levels_of(ranked)
     counted = (
         WORK_OF_COLUMN[form.rows_of_thread(op)] * len(ranked.thresholds)
         + WORK_OF_PLANE * form.planes(op)
-        + WORK_OF_LEVEL * levels
+        + WORK_OF_LEVEL * int((levels - FIRST_LEVELS).sum())
     )
-    return counted + work(0.0, 0.0, 0.0, LINES_OF_READ * reads)
+    far = np.concatenate([np.arange(LEVELS_OF_FEW_LINES, count) for count in levels] or [np.zeros(0)])
+    lines = different(2.0**far * op.threshold.itemsize / LINE, LANES) - WORK_OF_LEVEL[PARTS.index("wavefronts")]
+    return counted + work(0.0, 0.0, 0.0, LINES_OF_READ * reads + float(lines.sum()))

@@ -1,0 +1,129 @@
+"""The strategy "wide_levels": perfect trees of thousands of thresholds a feature. Their ranks have 16 bits."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from tvm import tirx
+from tvm.tirx.script import builder as T  # noqa: N812
+
+from hbc.compiler.tvm.nest.schedule import ROWS_OF_WORD
+from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.trees.gpu.levels import Layout, Levels, depth_of, layout_with
+from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees
+from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
+from hbc.compiler.tvm.trees.gpu.tiles import WORD
+from hbc.compiler.tvm.trees.gpu.work import work
+from hbc.compiler.tvm.trees.ranks import ranked_trees
+from hbc.ir.types import Array
+from hbc.ops.tree import TreeEnsemble
+from hbc.ops.tree_ranks import RankedTrees
+
+MOST_RANK = (1 << 15) - 1
+"""The greatest rank. No threshold has it."""
+RANK_BIT = 16
+"""The lowest bit of the rank in a node."""
+TOP_LEVELS = 2
+"""The levels whose nodes are read once for all rows of a thread."""
+WORK_OF_TOP, WORK_OF_STEP = work(14.2, 8.2, 3.7, 0.0), work(7.0, 3.0, 2.0, 2.0)
+"""The work of the first levels and of the loop over trees, without reads of shared memory; and that of a level below."""
+BEYOND_BANKS = {7: 0.25, 8: 0.55}
+"""Wavefronts of a warp that reads nodes of the levels 6 and 7, beside the first of each, by the levels of trees."""
+
+
+class WideLevels(Levels):
+    """The walk of "levels" over ranks of 16 bits. A row has one for each column, however many thresholds that has. A thread has those of
+    its four rows in two words of a column, which lie thread after thread.
+
+    A node is a word: the byte at which the ranks of its column begin, + rank · 2^16, + 2^31 where its children are swapped. Ranks of rows
+    are doubled, for their lowest bit marks NaN of a column in which these go left at some nodes and right at others. So no column needs a
+    copy for them. The lowest bit of a node says that NaN go left. They have the greatest rank, and the mark turns the answer of the
+    comparison:
+
+        above = node - (rank << 16) + (mark << 31)                              # its highest bit
+
+    which is one multiplication and addition of the doubled rank, after one instruction that takes the mark away where NaN go right.
+
+    All rows of a thread share the reads of the nodes of the first two levels, and two of them that of a rank in the first one.
+
+    It is good for forests of many trees, whose thresholds lie anywhere: 500 trees of depth 8 have hundreds of planes of bytes. Its limits:
+    those of "levels"; 64 columns; 32,766 thresholds a column.
+    """
+
+    name = "wide_levels"
+    bits = 16
+    mark = 1
+
+    @classmethod
+    def ranked(cls, op: TreeEnsemble) -> RankedTrees:
+        return op.once(_ranked)
+
+    @classmethod
+    def planes(cls, op: TreeEnsemble) -> int:
+        return 2 * len(cls.ranked(op).thresholds)
+
+    @classmethod
+    def rows_of_thread(cls, op: TreeEnsemble) -> int:
+        return ROWS_OF_WORD
+
+    @classmethod
+    def fits(cls, op: TreeEnsemble) -> bool:
+        return super().fits(op) and cls.ranked(op).most_thresholds < MOST_RANK
+
+    @classmethod
+    def work_of_walk(cls, op: TreeEnsemble) -> Array:
+        depth = depth_of(op)
+        top = cls.top_levels(depth, ROWS_OF_WORD)
+        beyond = work(0.0, 0.0, 0.0, BEYOND_BANKS.get(depth, 0.0))
+        return WORK_OF_TOP + WORK_OF_STEP * (depth - top) + beyond
+
+    @classmethod
+    def layout_of(cls, op: TreeEnsemble) -> Layout:
+        return layout_with(op, WORD, 0)
+
+    @classmethod
+    def top_levels(cls, depth: int, rows: int) -> int:
+        return TOP_LEVELS if rows >= ROWS_OF_WORD and depth >= TOP_LEVELS else 0
+
+    @classmethod
+    def reads_of_top(cls, top: int, rows: int) -> float:
+        """Four words of nodes for all rows, a word of ranks for two of them, and a rank for each."""
+        return (1 << top) / rows + 0.5 + 1 if top else 0.0
+
+    @classmethod
+    def nodes(cls, ranked: RankedTrees, planes: PackedPlanes, perfect: PerfectTrees, rows: int) -> tuple[Array, Array]:
+        left = ranked.split_plane >= len(ranked.plane_column)  # planes with NaN below all ranks
+        column = np.where(
+            left,
+            np.append(ranked.below, 0)[np.where(left, ranked.split_plane - len(ranked.plane_column), 0)],
+            ranked.split_plane,
+        )
+        node = 2 * rows * planes.number[column] + (ranked.split_rank.astype(np.int64) << RANK_BIT) + left
+        nodes = np.append(node, MOST_RANK << RANK_BIT)[perfect.splits] + (perfect.swapped.astype(np.int64) << 31)
+        return nodes[:, :0].astype(np.uint32), nodes
+
+    def walk_top(self, top: int) -> None:
+        assert top == TOP_LEVELS
+        first, *second = (T.Bind(self.node_at(tirx.const(place, "int32"))) for place in range(1, 1 << TOP_LEVELS))
+        place = tirx.bitwise_or(tirx.Cast("int32", tirx.bitwise_and(first, self.plane)), self.own)
+        at_word = T.Bind(tirx.shift_right(place, tirx.const(2, "int32")))
+        words = [T.Bind(self.words[at_word + number * self.schedule.words]) for number in range(self.count // 2)]
+        nodes = []
+        for row in self.rows:
+            rank = tirx.bitwise_and(
+                tirx.shift_right(words[row // 2], tirx.const(row % 2 * 16, "uint32")), tirx.const(0xFFFF, "uint32")
+            )
+            above = T.Bind(self.above(first, T.Bind(rank)))
+            T.buffer_store(self.at, tirx.const(1, "uint32"), [row])
+            self.go(row, above)
+            right = tirx.LT(tirx.reinterpret("int32", above), tirx.const(0, "int32"))
+            nodes.append(T.Bind(tirx.Select(right, second[1], second[0])))
+        self.step(nodes)
+
+    def above(self, node: Expr, rank: Expr) -> Expr:
+        marked = tirx.bitwise_and(rank, tirx.bitwise_or(node, tirx.const(0xFFFE, "uint32")))
+        return node + marked * tirx.const((1 << 31) - (1 << RANK_BIT - 1), "uint32")
+
+
+_ranked = partial(ranked_trees, most=MOST_RANK)
