@@ -23,7 +23,7 @@ import hbc
 from hbc.compiler.tvm.library import export
 from hbc.compiler.tvm.run import cache, llvm_ir
 from hbc.compiler.tvm.run.llvm_ir import object_of, with_aligned_arrays, without_debug_information
-from hbc.compiler.tvm.run.targets import CHOICE, without_choices
+from hbc.compiler.tvm.run.targets import CHOICE, Machine, without_choices
 from hbc.linker.shared_library import shared_library
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
@@ -57,6 +57,12 @@ def test_loops_of_few_values_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
         cache._alive.clear()
         hbc.convert(model.fit(X, X[:, 0] > 0), target={"kind": "llvm", "mcpu": "haswell"}).predict(X)
     assert ["-disable-lsr" in text for text in texts] == [True, False, True]
+
+
+def test_loops_of_trees_are_not_unrolled_for_a_zen_3() -> None:
+    zen, other = (Machine((("kind", "llvm"), ("mcpu", name))) for name in ("znver3", "haswell"))
+    assert dict(zen.rolled_loops.options) == {"kind": "llvm", "mcpu": "znver2"}
+    assert other.rolled_loops == other
 
 
 @pytest.mark.parametrize("module", [cache, export], ids=["own code", "library"])
