@@ -23,8 +23,6 @@ from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees
 
 ALL, WAVEFRONTS = "all", "wavefronts"
-READS_OF_COPY = 4
-"""Wavefronts of a warp that writes 16 bytes a lane to shared memory."""
 
 
 class Instruction(NamedTuple):

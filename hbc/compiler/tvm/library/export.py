@@ -29,7 +29,7 @@ from hbc.compiler.tvm.library.processors import (
     triple_of,
 )
 from hbc.compiler.tvm.run.llvm_ir import object_of
-from hbc.compiler.tvm.run.methods import GraphMethods
+from hbc.compiler.tvm.run.methods import GraphMethods, told
 from hbc.compiler.tvm.run.targets import Machine
 from hbc.errors import ArtifactError
 from hbc.ir.graph import Constant, Graph, Node
@@ -134,7 +134,8 @@ def library(graph: Graph, options: CompileOptions, where: Machine, path: str, ab
     for number, kind in enumerate(types):
         if any(test.columns[number] is not None for test in tests.values()):
             functions[f"test_{number}"] = test_function(f"test_{number}", kind)
-    plain = compile_plain(functions, where)
+    outputs = [node for nodes in graph.outputs.values() for node in nodes]
+    plain = compile_plain(functions, told(where, outputs, all(kernel.few_values for kernel in kernels.values())))
     constants = Constants()
     exported = []
     for method in interface.methods:
