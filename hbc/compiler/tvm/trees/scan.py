@@ -53,6 +53,7 @@ from hbc.compiler.tvm.trees.pieces_scan import EVERY, Chunks, rounds_of_every, r
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.compiler.tvm.trees.scan_few_rows import (
+    FEW_PLANES,
     MOST_LEAVES_IN_LANES,
     PAGE,
     ROWS_TOGETHER,
@@ -75,8 +76,9 @@ GROUPS_TOGETHER = 8  # groups whose reached leaves are kept and then looked up, 
 FEW_ROWS_IN_LANES = (32, 56)
 """For fewer rows, scan_few_rows.py is faster than a chunk of 64 rows. The second number holds for trees of more than 128 leaves on
 average."""
-FEW_ROWS_IN_HALVES = 17
-"""The same for a chunk of 32 rows."""
+FEW_ROWS_IN_HALVES = (17, 7)
+"""The same for a chunk of 32 rows. The second number holds for more than FEW_PLANES planes. 200 trees of 31 leaves over 100 columns: 6 rows
+take 7.2 µs in lanes and 8.2 in a chunk, 8 rows 9.6 and 8.7, 16 rows 17.5 and 9.4 (Zen 3)."""
 FEW_ROWS_IN_PAGES = 16
 """The same for more than 256 planes. 200 trees of 31 leaves: 8 rows take 9.3 µs in lanes over 300 columns, 20 over 1,000; 12 rows in a
 chunk 17 and 43 (Sapphire Rapids)."""
@@ -96,7 +98,7 @@ def most_alone(wide: bool) -> int:
 def few_rows_in_lanes(large: bool, planes: int, chunk: int) -> int:
     """For fewer rows, scan_few_rows.py is faster than a chunk of so many rows. large: see FEW_ROWS_IN_LANES."""
     if chunk == HALF:
-        return FEW_ROWS_IN_HALVES
+        return FEW_ROWS_IN_HALVES[planes > FEW_PLANES]
     return FEW_ROWS_IN_PAGES if planes > PAGE else FEW_ROWS_IN_LANES[large]
 
 
