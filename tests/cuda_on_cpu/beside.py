@@ -15,12 +15,11 @@ import numpy as np
 
 from hbc.compiler.tvm.nest.schedule import LANES
 from hbc.compiler.tvm.trees.gpu.memory import LINE
-from hbc.compiler.tvm.trees.gpu.planes import FIRST_LEVELS, levels_of, pack_planes
+from hbc.compiler.tvm.trees.gpu.planes import FIRST_LEVELS, PAIRED, PackedPlanes, levels_of, pack_planes, pairs_of
 from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, passes_of
 from hbc.ir.types import Array, dtype_name
 from hbc.ops.tree import TreeEnsemble
-from hbc.ops.tree_ranks import RankedTrees
 
 ALL, WAVEFRONTS = "all", "wavefronts"
 
@@ -106,13 +105,17 @@ def beside(
         sizes = np.diff(tiles.pieces).mean(), tree.rounds * form.head_bytes / PIECE
         for loop, pieces in zip(copying, sizes, strict=False):
             loop.rounds = float(np.ceil(np.maximum(pieces - np.arange(0, threads, LANES), 0) / threads).mean()) / written(loop)
-    ranking = next(loop for loop in loops if passes not in loop.around() and len(within[loop]) == 2)
-    search, planes = within[ranking]
+    ranking = next(loop for loop in loops if passes not in loop.around() and len(within[loop]) >= 2)
+    *searches, planes = within[ranking]
     ranked = form.ranked(op)
     columns = np.array([loop_rounds(lines[loop.first - 1]) for loop in ranking.around()])  # a group of them after the other
     for loop, rounds in zip(ranking.around(), columns, strict=True):
         loop.rounds = rounds
-    search.rounds = (levels_of(ranked) - FIRST_LEVELS).sum() / columns.prod() / written(search)
+    levels, dtype = levels_of(ranked), dtype_name(op.threshold.dtype)
+    pairs = pairs_of(levels, dtype)
+    lines_of_step = dict(zip(searches, lines_of_search(pack_planes(ranked, dtype), pairs, x), strict=False))
+    for search, rounds in zip(searches, (levels - FIRST_LEVELS - 2 * pairs, pairs), strict=False):
+        search.rounds = rounds.sum() / columns.prod() / written(search)
     planes.rounds = form.planes(op) * 8 / form.bits / columns.prod() / written(planes)
     own_rows = np.arange(LANES) * rows
     lines_of_row, lines_of_result = (
@@ -134,8 +137,8 @@ def beside(
                 size = lines_of_result
             elif moved[1] == "LDG" and re.search(r"\bx\d*_ptr\b", lines[line - 1]):
                 size = lines_of_row
-            elif moved[1] == "LDG" and search in around:
-                size = lines_of_search(ranked, op, x)
+            elif moved[1] == "LDG" and around and around[-1] in lines_of_step:
+                size = lines_of_step[around[-1]]
             into[WAVEFRONTS] += times * size
     for name in found.trees:
         found.trees[name] /= op.n_trees
@@ -152,14 +155,21 @@ def pieces_of_read(places: Array) -> int:
     return len(np.unique(places // LINE))
 
 
-def lines_of_search(ranked: RankedTrees, op: TreeEnsemble, x: Array) -> float:
-    """The lines of L1 that a warp reads in a step of the search for the ranks of a row each, on average."""
-    planes, size = pack_planes(ranked, dtype_name(op.threshold.dtype)), op.threshold.itemsize
-    found = []
-    for feature, levels, start in zip(planes.feature, planes.levels, planes.start, strict=True):
-        at = np.ones(len(x), np.int64)
-        for level in range(levels):
-            reads = np.mean([pieces_of_read(warp * size) for warp in (start + at).reshape(-1, LANES)])
-            found += [reads] * (level >= FIRST_LEVELS)
-            at = 2 * at + (planes.thresholds[start + at] < x[:, feature])
-    return float(np.mean(found))
+def lines_of_search(planes: PackedPlanes, pairs: Array, x: Array) -> tuple[float, float]:
+    """The lines of L1 that a warp reads in a step of the search for the ranks of a row each, on average: a level, and a pair of them."""
+    size, of_levels, of_pairs = planes.thresholds.itemsize, list[float](), list[float]()
+
+    def read(places: Array) -> float:
+        return float(np.mean([pieces_of_read(warp * size) for warp in places.reshape(-1, LANES)]))
+
+    for feature, levels, start, paired in zip(planes.feature, planes.levels, planes.start, pairs, strict=True):
+        at, value = np.ones(len(x), np.int64), x[:, feature]
+        for level in range(levels - 2 * paired):
+            if level >= FIRST_LEVELS:
+                of_levels.append(read(start + at))
+            at = 2 * at + (planes.thresholds[start + at] < value)
+        for _ in range(paired):
+            places = start + PAIRED * at
+            of_pairs.append(read(places))
+            at = PAIRED * at + sum((planes.thresholds[places + i] < value).astype(np.int64) for i in range(PAIRED - 1))
+    return float(np.mean(of_levels)), float(np.mean(of_pairs or [0.0]))

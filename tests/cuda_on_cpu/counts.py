@@ -18,7 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from lightgbm import LGBMRegressor
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from xgboost import XGBRegressor
 
 import hbc
@@ -126,7 +132,7 @@ def units(places: Array, size: int, unit: int) -> float:
 
 
 class Walked(NamedTuple):
-    """What a warp reads for a tree, beside ranks: of nodes, summed over its steps, and of the leaf's value."""
+    """What a warp reads for a tree, beside ranks: of nodes, summed over its steps, and of the leaf's values."""
 
     nodes: float
     leaf: float
@@ -140,7 +146,7 @@ def walked(op: TreeEnsemble, x: Array, form: type[TiledTrees], first: int) -> Wa
     for tree in some_trees(op):
         places, final = (_by_level if by_level else _by_link)(op, x, tree)
         nodes.append(sum(wavefronts(place, node) for place in places[first:]))
-        leaves.append(size / WORD * wavefronts(final, WORD) if by_level else wavefronts(final, size))
+        leaves.append(op.values.shape[1] * (size / WORD * wavefronts(final, WORD) if by_level else wavefronts(final, size)))
     return Walked(float(np.mean(nodes)), float(np.mean(leaves)))
 
 
@@ -307,11 +313,34 @@ def models() -> dict[str, Callable[[Any, Any], Any]]:
         "LightGBM, 31 leaves": lambda X, y: LGBMRegressor(n_estimators=100, n_jobs=1, verbose=-1).fit(X, y),
         "XGBoost, depth 8": lambda X, y: XGBRegressor(n_estimators=100, max_depth=8, n_jobs=1).fit(X, y),
         "forest, depth 8": lambda X, y: RandomForestRegressor(30, max_depth=8, n_jobs=1, random_state=0).fit(X, y),
-        "forest of 500 trees, depth 8": lambda X, y: RandomForestRegressor(
-            500, max_depth=8, max_features=0.33, n_jobs=1, random_state=0
-        ).fit(X, y),
         "forest, unlimited, 3 trees": lambda X, y: RandomForestRegressor(3, n_jobs=1, random_state=0).fit(X, y),
         "forest, unlimited, 10 trees": lambda X, y: RandomForestRegressor(10, n_jobs=1, random_state=0).fit(X, y),
+    }
+
+
+def kinds() -> dict[str, Callable[[Any, Any], Any]]:
+    """Ensembles of 500 trees of every kind, to be fitted. They are not read from fewer trees, since their thresholds are more with each."""
+    forest = {"max_features": 0.33, "n_jobs": 1, "random_state": 0}
+    small = {"n_estimators": TREES, "n_jobs": 1}
+    return {
+        "LightGBM": lambda X, y: LGBMRegressor(**small, max_depth=8, num_leaves=255, verbose=-1).fit(X, y),
+        "XGBoost": lambda X, y: XGBRegressor(**small, max_depth=8).fit(X, y),
+        "XGBoost, exact": lambda X, y: XGBRegressor(**small, max_depth=8, tree_method="exact").fit(X, y),
+        "HistGradientBoosting": lambda X, y: HistGradientBoostingRegressor(
+            max_iter=TREES, max_depth=8, max_leaf_nodes=None, early_stopping=False
+        ).fit(X, y),
+        "GradientBoosting": lambda X, y: GradientBoostingRegressor(
+            n_estimators=TREES, max_depth=8, max_features=0.33, random_state=0
+        ).fit(X, y),
+        "forest": lambda X, y: RandomForestRegressor(TREES, max_depth=8, **forest).fit(X, y),
+        "extra trees": lambda X, y: ExtraTreesRegressor(TREES, max_depth=8, **forest).fit(X, y),
+        "forest, 2 classes": lambda X, y: RandomForestClassifier(TREES, max_depth=8, **forest).fit(X, y > 0),
+        "forest, 3 classes": lambda X, y: RandomForestClassifier(TREES, max_depth=8, **forest).fit(
+            X, np.digitize(y, np.quantile(y, [1 / 3, 2 / 3]))
+        ),
+        "XGBoost, depth 4": lambda X, y: XGBRegressor(**small, max_depth=4).fit(X, y),
+        "forest, depth 4": lambda X, y: RandomForestRegressor(TREES, max_depth=4, **forest).fit(X, y),
+        "forest, depth 6": lambda X, y: RandomForestRegressor(TREES, max_depth=6, **forest).fit(X, y),
     }
 
 
@@ -336,14 +365,21 @@ def main() -> None:
         "| for the rows | clocks with these | M rows/s of 500 trees |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
-    for name, fit in models().items():
+    found = {name: (fit, None) for name, fit in models().items()} | {
+        f"500 trees: {name}": (fit, 1) for name, fit in kinds().items()
+    }
+    for name, (fit, strategies) in found.items():
         if len(sys.argv) > 1 and not any(word in name for word in sys.argv[1:]):
             continue
         model = fit(X, y)
         op = trees_of(model)
         ranked = sorted((name for name, form in FORMS.items() if form.fits(op)), key=cycles(op).__getitem__)
-        for strategy in ranked:
-            source = next(source for method, source in sources_of(model, strategy=strategy) if method == "f32 predict")
+        for strategy in ranked[:strategies]:
+            source = next(
+                source
+                for method, source in sources_of(model, strategy=strategy)
+                if method in ("f32 predict", "f32 predict_proba")
+            )
             line = counted(op, rows, FORMS[strategy], source.text)
             print(f"| {name} | {strategy} | {' | '.join(map(str, line))} |", flush=True)
         if "unlimited" in name:

@@ -8,6 +8,8 @@ The code computes, in each thread for its four or eight rows:
             at = 2 * at + (thresholds[at] < x[row, feature])                 # thresholds lie in level order
         # the thresholds of the first two levels are read once for all of them
         # a thread with one row goes down three levels at once: it waits for memory a third as often
+        for each pair of levels far down, of float32:
+            at = 4 * at + the sum of (thresholds[4 * at + i] < x[row, feature])    # i = 0, 1, 2, in one read of 16 bytes
         for plane of the column:
             byte = nan_byte[plane] if isnan(x) else min(max(at - 2^levels - first[plane], 0), 255)
         bytes[plane][thread] = the bytes of four rows, one word (of eight rows, two words, each in a part of the plane)
@@ -29,6 +31,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block, Row
+from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import GpuFewRows, GpuTiles
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
@@ -38,10 +41,15 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import record
 from hbc.ops.tree_ranks import RankedTrees
 
+PAIRED = 4
+"""The places of the thresholds of a pair: three, and one that is free."""
 LEVELS_AT_ONCE = 3
 """The levels of thresholds that a thread with one row reads at once."""
 FIRST_LEVELS = 2
 """The levels of thresholds that a thread with several rows reads once for all of them. Every column has so many at least."""
+LEVELS_OF_FEW_LINES = 8
+"""The first levels of a column, of which a warp reads few lines of L1. Further down nearly each row needs a line of its own, for a level or
+for a pair of them."""
 LINE_OF_THRESHOLDS = 32
 """A multiple of so many thresholds is where those of a column begin, at least if they are as many: so a level lies in as few lines of L1 as
 can be."""
@@ -52,7 +60,8 @@ class PackedPlanes:
     """How rows become bytes. All arrays of integers are i64.
 
     feature [C]: the feature of each ranked column. levels [C]: the levels of its thresholds. start [C]: where those begin, at a place 0
-    that is none. thresholds: of all columns, each in level order from its place 1 on, and filled up with inf to 2^levels - 1.
+    that is none. thresholds: of all columns, each in level order from its place 1 on, and filled up with inf to 2^levels - 1. Those of a
+    pair of levels (`pairs_of`) lie together: of the place p in the upper one at 4p, in ascending order.
     planes [C + 1]: column c has the planes planes[c]:planes[c + 1]. first [P]: the rank that is byte 0 of a plane.
     nan_byte [P]: the byte of NaN.
     number [P]: for each plane of `RankedTrees`, its number here, where the planes of a column lie together.
@@ -85,13 +94,22 @@ def pack_planes(ranked: RankedTrees, dtype: str, bits: int = 8, mark: int = 0) -
     nan_byte[ranked.below[: len(ranked.below) * mark]] |= mark
     nan_byte[len(whole) :] = 0
     levels, end, start = levels_of(ranked), 0, []
-    for size in (2**levels).tolist():
+    pairs = pairs_of(levels, dtype)
+    for size in (2 ** (levels + (pairs > 0))).tolist():
         multiple = min(size, LINE_OF_THRESHOLDS)
         start.append(-(-end // multiple) * multiple)
         end = start[-1] + size
-    thresholds = np.full(end, np.inf, NUMPY_DTYPES[dtype])
-    for values, first_place, count in zip(ranked.thresholds, start, levels.tolist(), strict=True):
-        thresholds[first_place + 1 : first_place + (1 << count)] = _level_order(values, count)
+    thresholds = aligned(end, dtype)
+    thresholds[:] = np.inf
+    for values, first_place, count, paired in zip(ranked.thresholds, start, levels.tolist(), pairs.tolist(), strict=True):
+        own, upper = thresholds[first_place:], count - 2 * paired
+        ordered = np.append(np.inf, _level_order(values, count))
+        own[: 1 << upper] = ordered[: 1 << upper]
+        for level in range(upper, count, 2):
+            size = 1 << level
+            below = ordered[2 * size : 4 * size].reshape(size, 2)
+            group = own[4 * size : 8 * size].reshape(size, 4)
+            group[:, 0], group[:, 1], group[:, 2] = below[:, 0], ordered[size : 2 * size], below[:, 1]
     return PackedPlanes(
         feature=ranked.column_feature.astype(np.int64),
         levels=levels,
@@ -107,6 +125,11 @@ def pack_planes(ranked: RankedTrees, dtype: str, bits: int = 8, mark: int = 0) -
 def levels_of(ranked: RankedTrees) -> Array:
     """i64[C]: the levels of the thresholds of each column."""
     return np.array([max(len(values).bit_length(), FIRST_LEVELS) for values in ranked.thresholds], np.int64)
+
+
+def pairs_of(levels: Array, dtype: str) -> Array:
+    """i64[C]: how many pairs of levels at the end of each column are read at once. dtype: of the thresholds."""
+    return np.maximum(levels - LEVELS_OF_FEW_LINES, 0) // 2 * (NUMPY_DTYPES[dtype].itemsize * PAIRED == PIECE)
 
 
 def _level_order(values: Array, levels: int) -> Array:
@@ -135,6 +158,9 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
     count = schedule.rows_of_thread
     values = T.alloc_buffer((count,), DTYPES[dtype], scope="local")
     at, word = T.alloc_buffer((count,), "int32", scope="local"), T.alloc_buffer((1,), "uint32", scope="local")
+    paired = pairs_of(packed.levels, dtype).any()
+    if paired:
+        pair = T.alloc_buffer((PAIRED,), DTYPES[dtype], scope="local")
     rows, zero, one = range(count), tirx.const(0, "int32"), tirx.const(1, "int32")
 
     def small(array: Array, position: Expr) -> Expr:
@@ -151,6 +177,15 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
             index = tirx.Cast("int64", tirx.Cast("uint32", begin) + tirx.Cast("uint32", place))
             return T.Bind(f.constant(thresholds, dtype, index))
 
+        def descend_pairs(turns: Expr) -> None:
+            """Go down two levels in each turn, with one read for each row."""
+            with T.serial(zero, turns, annotations={"disable_unroll": True}):
+                for row in rows:
+                    place = (tirx.Cast("int64", tirx.shift_right(begin, tirx.const(2, "int32")) + at[row])) * PAIRED
+                    T.buffer_store(pair, f.constants(thresholds, dtype, place, PAIRED), [tirx.Ramp(zero, one, PAIRED)])
+                    above = [tirx.Cast("int32", tirx.LT(pair[i], values[row])) for i in range(PAIRED - 1)]
+                    T.buffer_store(at, reduce(tirx.Add, above, at[row] * PAIRED), [row])
+
         own_planes = [T.Bind(f.constant(planes, "i64", column + i)) for i in range(2)]
 
         def descend(turns: Expr, together: int) -> None:
@@ -163,16 +198,22 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
                     above = [tirx.Cast("int32", tirx.LT(threshold, values[row])) for threshold in compared]
                     T.buffer_store(at, reduce(tirx.Add, above, at[row] << together), [row])
 
+        upper = depth
+        if paired:
+            pairs = T.Bind(tirx.shift_right(tirx.Max(depth - LEVELS_OF_FEW_LINES, zero), one))
+            upper = T.Bind(depth - 2 * pairs)
         if count == 1:
             levels_at_once = tirx.const(LEVELS_AT_ONCE, "int32")
-            descend(tirx.truncmod(depth, levels_at_once), 1)
-            descend(tirx.truncdiv(depth, levels_at_once), LEVELS_AT_ONCE)
+            descend(tirx.truncmod(upper, levels_at_once), 1)
+            descend(tirx.truncdiv(upper, levels_at_once), LEVELS_AT_ONCE)
         else:
             first_thresholds = [threshold_at(tirx.const(place, "int32")) for place in range(1, 1 << FIRST_LEVELS)]
             for row in rows:
                 above = [tirx.Cast("int32", tirx.LT(threshold, values[row])) for threshold in first_thresholds]
                 T.buffer_store(at, reduce(tirx.Add, above, tirx.const(1 << FIRST_LEVELS, "int32")), [row])
-            descend(depth - FIRST_LEVELS, 1)
+            descend(upper - FIRST_LEVELS, 1)
+        if paired:
+            descend_pairs(pairs)
         lowest = T.Bind(tirx.shift_left(one, depth))
         # Unrolled, it has more instructions, since most columns have one plane. And nvcc keeps the address of shared memory in another kind
         # of register, so that a step of a walk takes an instruction more.

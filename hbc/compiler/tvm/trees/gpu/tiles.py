@@ -43,7 +43,16 @@ from hbc.compiler.tvm.nest.schedule import (
 )
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.memory import LINE, different
-from hbc.compiler.tvm.trees.gpu.planes import FIRST_LEVELS, PackedPlanes, fill_planes, levels_of, pack_planes, words_of_plane
+from hbc.compiler.tvm.trees.gpu.planes import (
+    FIRST_LEVELS,
+    LEVELS_OF_FEW_LINES,
+    PackedPlanes,
+    fill_planes,
+    levels_of,
+    pack_planes,
+    pairs_of,
+    words_of_plane,
+)
 from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE, PLANE_BYTES, STAGED_BYTES, Tiles, tiles_for_few, tiles_for_many
 from hbc.compiler.tvm.trees.gpu.work import PARTS, work
 from hbc.compiler.tvm.trees.ranks import ranked_trees
@@ -65,8 +74,6 @@ WORK_OF_COLUMN = {4: work(20.4, 10.6, 8.0, 2.2), 8: work(12.3, 5.4, 7.6, 0.8)}
 """A column with its first levels of thresholds, by the rows of a thread."""
 WORK_OF_PLANE, WORK_OF_LEVEL = work(15.0, 10.0, 1.4, 1.0), work(8.0, 3.3, 3.4, 1.25)
 """A level of the search among a column's thresholds, below the first ones. A wavefront here is a line of L1 that has thresholds."""
-LEVELS_OF_FEW_LINES = 8
-"""The levels of a column of which a warp reads so few lines. Further down nearly each row needs a line of its own."""
 LINES_OF_READ = 32.0
 """Lines of L1 that a warp reads of X, for one column or for 16 bytes of each row (planes.py)."""
 
@@ -478,6 +485,15 @@ def rank_work(op: TreeEnsemble, form: type[TiledTrees]) -> Array:
         + WORK_OF_PLANE * form.planes(op)
         + WORK_OF_LEVEL * int((levels - FIRST_LEVELS).sum())
     )
-    far = np.concatenate([np.arange(LEVELS_OF_FEW_LINES, count) for count in levels] or [np.zeros(0)])
-    lines = different(2.0**far * op.threshold.itemsize / LINE, LANES) - WORK_OF_LEVEL[PARTS.index("wavefronts")]
-    return counted + work(0.0, 0.0, 0.0, LINES_OF_READ * reads + float(lines.sum()))
+    pairs = pairs_of(levels, dtype_name(op.threshold.dtype))
+    lines = sum(_lines_of_far(*column, op.threshold.itemsize) for column in zip(levels.tolist(), pairs.tolist(), strict=True))
+    return counted + work(0.0, 0.0, 0.0, LINES_OF_READ * reads + lines)
+
+
+def _lines_of_far(levels: int, pairs: int, size: int) -> float:
+    """The lines of L1 that a warp reads of the levels of a column far down, beyond those of WORK_OF_LEVEL. size: of a threshold."""
+    upper = levels - 2 * pairs
+    read = [size << level for level in range(LEVELS_OF_FEW_LINES, upper)]
+    read += [PIECE << level for level in range(upper, levels, 2)]
+    counted = WORK_OF_LEVEL[PARTS.index("wavefronts")] * max(levels - LEVELS_OF_FEW_LINES, 0)
+    return float(different(np.array(read) / LINE, LANES).sum()) - counted
