@@ -126,6 +126,8 @@ class Column(Joined):
     """Beside `category_values`: another estimator makes Python objects of a frame with categories, and of them float64."""
     numbers_unknown: bool = joins(either, False)
     """A column of strings: numbers among the Python objects there are categories that no estimator knows."""
+    picked: bool = joins(either, False)
+    """An estimator picks the column of a frame by its name, so that the frame must have it, though nothing may read it."""
     digits: bool = joins(either, False)
     """A column of strings: integers and bool stand for their decimal digits, and None is NaN."""
 

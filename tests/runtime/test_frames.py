@@ -309,6 +309,19 @@ def test_frames_that_differ_from_the_fitted_one(reader: str) -> None:
             raise AssertionError(name) from error
 
 
+@pytest.mark.parametrize("rest", ["drop", "passthrough"])
+def test_what_is_picked_by_name_must_be_there_though_nothing_reads_it(rest: str) -> None:
+    """The inner ColumnTransformer drops b; the outer one names it, and asks for it."""
+    inner = ColumnTransformer([("a", StandardScaler(), ["a"])]).set_output(transform="pandas")
+    frame = FITTED.assign(c=REAL, d=REAL)
+    model = ColumnTransformer([("inner", inner, ["a", "b"]), ("c", "passthrough", ["c"])], remainder=rest).fit(frame)
+    compiled = hbc.convert(model, "numpy")
+    for columns in ("abcd", "dcba", "abc", "acd", "ab"):
+        same(model, compiled, frame[list(columns)])
+    with pytest.raises(hbc.InvalidInputError, match="without the columns b"):
+        compiled.transform(frame[["a", "c", "d"]])
+
+
 @pytest.mark.parametrize("dtype", ["bool", "u1", "i2", "i4", "i8"])
 def test_narrow_integers_beside_float32(dtype: str) -> None:
     """Beside float32, numpy computes narrow integers in float32 and wider ones in float64. (Computed in float64, 60 of 90 numbers had other

@@ -249,6 +249,9 @@ def column_transformer(m: Any, x: Node | Frame) -> Result:
                 required=any(isinstance(c, str) for columns in used for c in np.atleast_1d(_plain(columns)).tolist()),
             )
         )
+        for name, member, _ in m.transformers_:
+            if not (isinstance(member, str) and member == "drop"):
+                note_given(frame.select(list(m._transformer_to_input_indices[name])), Column(picked=True))
     if any(name == "remainder" for name, *_ in m.transformers):
         reason = "one of its transformers is named 'remainder', which is scikit-learn's name for the rest."
         raise Refusal(reason, "Rename it and fit again.")

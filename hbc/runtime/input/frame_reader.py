@@ -518,7 +518,8 @@ class FrameReader:
         known = set(names or ())
         missing = [name for name in fitted if name not in known]
         if self._by_name:
-            read = {fitted[i] for i in (*self.known.texts, *self.known.numbers)}
+            picked = (i for i, column in enumerate(self.spec.columns) if column.picked)
+            read = {fitted[i] for i in (*self.known.texts, *self.known.numbers, *picked)}
             missing = [name for name in missing if name in read]
             if missing:
                 raise InvalidInputError(
