@@ -50,26 +50,7 @@ class FrameReader:
                 raise InvalidInputError(found=f"a frame with {count_of_columns(frame.width)}", expected="a vector")
             return self.arrays.from_array(frame.column(0), None)
         frames = self._frames
-        if frames.rejected:
-            raise InvalidInputError(
-                found="a frame",
-                expected="an array",
-                advice="Of frames the source takes at most such with categories, which another estimator reads in a way that hbc does not "
-                "follow. Pass an array with the places of the categories.",
-            )
-        if frames.libraries and frame.library not in frames.libraries:
-            advice = "The source library fails for others, or computes something else of them: X.to_pandas()."
-            expected = f"a frame of {' or '.join(frames.libraries)}"
-            raise InvalidInputError(found=f"a frame of {frame.library}", expected=expected, advice=advice)
-        if frames.rows_required and frame.pandas and not frame.rows:
-            raise InvalidInputError(found="a frame of pandas without rows", expected="at least 1 row")
-        if frames.integer_categories and frame.pandas and frame.categories() != frames.integer_categories:
-            counts = ", ".join(map(str, frames.integer_categories))
-            raise InvalidInputError(
-                found="other categorical columns",
-                expected=f"the categories of fitting: for each categorical column the integers from 0 on ({counts} of them)",
-                advice="Make them with pandas.Categorical(column, categories=range(n)).",
-            )
+        self._require_accepted(frame)
         positions = self.positions(frame)
         for i in () if frame.untyped else known.categories_only:
             self._require_categories(frame, i, positions[i])
@@ -78,28 +59,11 @@ class FrameReader:
             for i in known.category_values
             if frame.pandas or self.spec.columns[i].category_dtype
         }
-        for i in numbers if frames.no_numbers else ():
-            if i not in codes and (rejected := frame.rejected_by(frames.no_numbers, positions[i])):
-                advice = "The source library does not take numbers from such a column: X.astype(float)."
-                raise InvalidInputError(found=f"the dtype {rejected}", expected="numbers", where=known.where(i), advice=advice)
-        if frames.plain_dtypes:
-            self._require_plain(frame, positions)
-        for i in known.beside_numbers if frame.pandas else ():
-            if positions[i] >= 0 and (narrow := frame.column(positions[i]).dtype).itemsize < 8:
-                advice = "Beside a number, numpy makes float64 or int64 of a frame of pandas: cast the column, X.astype(float)."
-                raise InvalidInputError(found=f"{narrow}", expected="numbers of 64 bits", where=known.where(i), advice=advice)
+        self._require_dtypes(frame, positions, codes)
         if positions is known.in_order and not known.texts and not codes and len(numbers) == len(positions) == frame.width:
             block = frame.block()
             if block is not None:
-                if frames.no_integers or frames.integers_exact:
-                    self._require_integers(frame, positions, {i: block[:, i] for i in numbers})
-                wide = known.widens(block.dtype) or (
-                    block.dtype == np.float32 and not frame.pandas and bool(known.frames_as_f64)
-                )
-                missing = block.dtype.kind == "f" and not frame.pandas and frame.integers(0) is not None  # integers with nulls
-                if known.at_once and (wide or missing) and beyond_exact(block):
-                    self._require_one_rounding(frame, positions, {i: block[:, i] for i in numbers})
-                return self.arrays.from_numbers(block.astype(np.float64) if wide else _plain(block))
+                return self._from_block(frame, positions, block)
         if frame.rows == 1 and self._alone and (found := self._from_row(frame, positions)) is not None:
             return found
         if frames.stacked:
@@ -110,7 +74,6 @@ class FrameReader:
             elif positions[i] >= 0 and not frame.pandas and frame.column(positions[i]).dtype.kind == "O":
                 known.require_as_float(i, np.dtype(object))  # a column of nulls
         columns: dict[int, Array] = {}
-        dates: dict[int, Array] = {}
         texts: CodedStrings | Later | None
         if 0 < later < frame.rows and self._can_wait(frame, positions, later):
             texts = self._texts_later(frame, positions)
@@ -132,23 +95,92 @@ class FrameReader:
         given = dict(columns) if known.at_once else columns
         kinds = self._chosen.get((frame.pandas, *[columns[i].dtype for i in numbers]))
         if kinds is None:
-            self._require_no_na(frame, positions, columns)
-            for i in numbers:
-                values = columns[i]
-                if values.dtype.kind in "mM":
-                    dates[i], columns[i] = values, values.astype(np.float64)
-                elif values.dtype.kind not in "fiub":
-                    if not frame.pandas and frame.own_dtype(positions[i]) is not None:
-                        advice = "scikit-learn does not make numbers of them: cast the column."
-                        raise InvalidInputError(found="Python objects", expected="numbers", where=known.where(i), advice=advice)
-                    if frame.pandas and frame.rejected_by(CATEGORIES[:1], positions[i]) and any(map(_is_string, values)):
-                        advice = "Some estimators of scikit-learn make numbers of them, and others fail: X.astype(float)."
-                        raise InvalidInputError(
-                            found="categories that are strings", expected="numbers", where=known.where(i), advice=advice
-                        )
-                    columns[i] = known.floats(i, values, converted=frame.pandas)
-            self._require_dates(dates)
-            kinds = self._variant(columns, frame.pandas)
+            kinds = self._converted(frame, positions, columns)
+        self._require_kinds(frame, positions, kinds, columns, codes)
+        arrays = known.assembled(kinds, columns, frame.rows, texts)
+        tested = [columns[i] for i in numbers] if isinstance(texts, Later) else arrays
+        if known.at_once and any(
+            isinstance(each, np.ndarray) and each.dtype.kind in "fiu" and beyond_exact(each) for each in tested
+        ):
+            self._require_one_rounding(frame, positions, given)
+        return kinds, arrays
+
+    def _require_accepted(self, frame: FrameView) -> None:
+        """Raise InvalidInputError for a frame that the source rejects, whatever its columns hold."""
+        frames = self._frames
+        if frames.rejected:
+            raise InvalidInputError(
+                found="a frame",
+                expected="an array",
+                advice="Of frames the source takes at most such with categories, which another estimator reads in a way that hbc does not "
+                "follow. Pass an array with the places of the categories.",
+            )
+        if frames.libraries and frame.library not in frames.libraries:
+            advice = "The source library fails for others, or computes something else of them: X.to_pandas()."
+            expected = f"a frame of {' or '.join(frames.libraries)}"
+            raise InvalidInputError(found=f"a frame of {frame.library}", expected=expected, advice=advice)
+        if frames.rows_required and frame.pandas and not frame.rows:
+            raise InvalidInputError(found="a frame of pandas without rows", expected="at least 1 row")
+        if frames.integer_categories and frame.pandas and frame.categories() != frames.integer_categories:
+            counts = ", ".join(map(str, frames.integer_categories))
+            raise InvalidInputError(
+                found="other categorical columns",
+                expected=f"the categories of fitting: for each categorical column the integers from 0 on ({counts} of them)",
+                advice="Make them with pandas.Categorical(column, categories=range(n)).",
+            )
+
+    def _require_dtypes(self, frame: FrameView, positions: Sequence[int], codes: Mapping[int, Array]) -> None:
+        """Raise InvalidInputError for columns of dtypes that the source takes no numbers from. codes: the columns of categories."""
+        known, frames = self.known, self._frames
+        for i in known.numbers if frames.no_numbers else ():
+            if i not in codes and (rejected := frame.rejected_by(frames.no_numbers, positions[i])):
+                advice = "The source library does not take numbers from such a column: X.astype(float)."
+                raise InvalidInputError(found=f"the dtype {rejected}", expected="numbers", where=known.where(i), advice=advice)
+        if frames.plain_dtypes:
+            self._require_plain(frame, positions)
+        for i in known.beside_numbers if frame.pandas else ():
+            if positions[i] >= 0 and (narrow := frame.column(positions[i]).dtype).itemsize < 8:
+                advice = "Beside a number, numpy makes float64 or int64 of a frame of pandas: cast the column, X.astype(float)."
+                raise InvalidInputError(found=f"{narrow}", expected="numbers of 64 bits", where=known.where(i), advice=advice)
+
+    def _from_block(self, frame: FrameView, positions: Sequence[int], block: Array) -> tuple[Kinds, list[Array]]:
+        """`from_frame` for a frame of numbers that lie in one block of memory."""
+        known, frames, numbers = self.known, self._frames, self.known.numbers
+        if frames.no_integers or frames.integers_exact:
+            self._require_integers(frame, positions, {i: block[:, i] for i in numbers})
+        wide = known.widens(block.dtype) or (block.dtype == np.float32 and not frame.pandas and bool(known.frames_as_f64))
+        missing = block.dtype.kind == "f" and not frame.pandas and frame.integers(0) is not None  # integers with nulls
+        if known.at_once and (wide or missing) and beyond_exact(block):
+            self._require_one_rounding(frame, positions, {i: block[:, i] for i in numbers})
+        return self.arrays.from_numbers(block.astype(np.float64) if wide else _plain(block))
+
+    def _converted(self, frame: FrameView, positions: Sequence[int], columns: dict[int, Array]) -> Kinds:
+        """The variant for the columns. Those of dates and objects become float64 in `columns`. Raises InvalidInputError."""
+        known = self.known
+        dates: dict[int, Array] = {}
+        self._require_no_na(frame, positions, columns)
+        for i in known.numbers:
+            values = columns[i]
+            if values.dtype.kind in "mM":
+                dates[i], columns[i] = values, values.astype(np.float64)
+            elif values.dtype.kind not in "fiub":
+                if not frame.pandas and frame.own_dtype(positions[i]) is not None:
+                    advice = "scikit-learn does not make numbers of them: cast the column."
+                    raise InvalidInputError(found="Python objects", expected="numbers", where=known.where(i), advice=advice)
+                if frame.pandas and frame.rejected_by(CATEGORIES[:1], positions[i]) and any(map(_is_string, values)):
+                    advice = "Some estimators of scikit-learn make numbers of them, and others fail: X.astype(float)."
+                    raise InvalidInputError(
+                        found="categories that are strings", expected="numbers", where=known.where(i), advice=advice
+                    )
+                columns[i] = known.floats(i, values, converted=frame.pandas)
+        self._require_dates(dates)
+        return self._variant(columns, frame.pandas)
+
+    def _require_kinds(
+        self, frame: FrameView, positions: Sequence[int], kinds: Kinds, columns: dict[int, Array], codes: dict[int, Array]
+    ) -> None:
+        """Raise InvalidInputError for columns of which the source would compute something else than their variant does."""
+        known = self.known
         for i in known.objects_stay:
             if kinds[i] in ("f32", "f64") and columns[i].dtype in (np.int64, np.uint64) and _some_large(columns[i]):
                 raise InvalidInputError(
@@ -166,13 +198,6 @@ class FrameReader:
                     where=known.where(i),
                     advice="The source library makes float64 of a frame with categories, where it keeps float32: X.astype(float).",
                 )
-        arrays = known.assembled(kinds, columns, frame.rows, texts)
-        tested = [columns[i] for i in numbers] if isinstance(texts, Later) else arrays
-        if known.at_once and any(
-            isinstance(each, np.ndarray) and each.dtype.kind in "fiu" and beyond_exact(each) for each in tested
-        ):
-            self._require_one_rounding(frame, positions, given)
-        return kinds, arrays
 
     def _reads_alone(self) -> bool:
         """Whether a column's values and dtype are all that matters of it, and nothing is tested of some columns only."""
