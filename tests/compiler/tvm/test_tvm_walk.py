@@ -10,7 +10,7 @@ pytest.importorskip("tvm")
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
 
 import hbc
-from hbc.compiler.tvm.trees.walk import PackedNodes, pack_nodes
+from hbc.compiler.tvm.trees.walk import LINE, PackedNodes, lines_of_tiles, pack_nodes
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
@@ -74,3 +74,29 @@ def test_blocks_with_nan_and_without_are_the_sources(features: int, apart: bool,
             for method in ("predict", "predict_proba") if kind == "classifier" else ("predict",):
                 expected = getattr(model, method)(some)
                 np.testing.assert_array_equal(getattr(compiled, method)(some), expected, f"{places} of {rows}")
+
+
+@pytest.mark.parametrize("in_tile", [1, 4])
+def test_lines_of_tiles_hold_all_nodes_of_their_trees(in_tile: int) -> None:
+    """Nodes are asked for by tiles of trees. Among the trees are some of one leaf, and some whose leaves are shared with others."""
+    rng = np.random.default_rng(0)
+    X, y = _data(rng, 4, "f4")
+    small = RandomForestClassifier(9, max_depth=1, min_samples_leaf=150, random_state=0).fit(X, y > 0)
+    large = RandomForestClassifier(9, random_state=0).fit(X, y > 0)
+    mixed = RandomForestClassifier(9, random_state=0).fit(X, y > 0)
+    mixed.estimators_ = [tree for pair in zip(small.estimators_, large.estimators_, strict=True) for tree in pair]
+    compiled = hbc.convert(mixed, strategy="walk")
+    op = next(node.op for node in compiled.graph.nodes if isinstance(node.op, TreeEnsemble))
+    packed = pack_nodes(op)
+    lines = lines_of_tiles(packed, in_tile)
+    assert len(lines) == -(-op.n_trees // in_tile) + 2
+    assert (np.diff(lines) >= 0).all()
+    assert lines[-1] == packed.words.nbytes // LINE
+    left = packed.words[:, 1] >> packed.shift
+    for tree in range(op.n_trees):
+        at, first, behind = tree, lines[tree // in_tile], lines[tree // in_tile + 1]
+        while left[at] != at:
+            at = left[at] + rng.integers(2)
+            assert at < packed.begins[0] or first <= at * packed.words[0].nbytes // LINE <= behind
+    compiled_rows = np.tile(X, (11, 1))
+    np.testing.assert_array_equal(compiled.predict_proba(compiled_rows), mixed.predict_proba(compiled_rows))
