@@ -26,7 +26,7 @@ from hbc.compiler.tvm.run.methods import ELSEWHERE, GraphMethods
 from hbc.compiler.tvm.run.targets import host_machine, machine
 from hbc.compiler.tvm.trees.categories import join_sets
 from hbc.compiler.tvm.trees.gpu.choice import choose_for_gpu, cycles
-from hbc.compiler.tvm.trees.lone_scan import lone
+from hbc.compiler.tvm.trees.one_tree_scan import scans_one
 from hbc.compiler.tvm.trees.patches import patchable
 from hbc.compiler.tvm.trees.scan import scannable
 from hbc.errors import BackendUnavailableError
@@ -48,8 +48,8 @@ One tree of so few splits is walked only for calls of very few rows. A walk of 1
 WORTH_A_SCAN = 128
 """The fewest splits for a scan if the rows of a call are not known. With fewer, a scan saves less than it costs to compile the first of its
 kind (0.8 s; a walk 0.4)."""
-WORTH_A_LONE_SCAN = 32
-"""The same for one tree (lone_scan.py). Nested choices would take as long to compile (0.7 s for 60 splits), and each model's anew."""
+WORTH_A_SCAN_OF_ONE = 32
+"""The same for one tree (one_tree_scan.py). Nested choices would take as long to compile (0.7 s for 60 splits), and each model's anew."""
 WORTH_PATCHES = 512
 """The fewest splits of a tree, on average, for patches. The walk of a smaller tree finds its nodes in the first cache."""
 
@@ -104,7 +104,7 @@ class TvmCompiler(Compiler):
         choices = splits * (op.values.shape[1] if op.output == "sum" else 1)
         runs = {
             "walk": op.n_trees > 1 or choices > MOST_SELECTED[False] or (rows or ROWS_IN_STATEMENT) < ROWS_IN_STATEMENT,
-            "scan": (known or splits >= (WORTH_A_LONE_SCAN if lone(op) else WORTH_A_SCAN)) and scannable(op),
+            "scan": (known or splits >= (WORTH_A_SCAN_OF_ONE if scans_one(op) else WORTH_A_SCAN)) and scannable(op),
             "patches": splits >= WORTH_PATCHES * op.n_trees and where.dialect.wide and patchable(op),
             "select": choices <= MOST_SELECTED[known],
         }

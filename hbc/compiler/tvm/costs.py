@@ -13,7 +13,7 @@ from hbc.compiler.costs import FURTHER_PLANE, OF_ONE_TREE, Shape, Work, beyond
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
 from hbc.compiler.tvm.trees.column_tiles import CHUNK
 from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
-from hbc.compiler.tvm.trees.lone_scan import ROWS_ALONE
+from hbc.compiler.tvm.trees.one_tree_scan import ROWS_ALONE
 from hbc.compiler.tvm.trees.packed_patches import LANES, WORDS, passed
 from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
 from hbc.compiler.tvm.trees.patches import MOST_REGISTERS
@@ -97,7 +97,7 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     name of the kernel in front. wide: with AVX-512."""
     small = s.leaves <= WIDTHS[-1]
     if small and s.trees == 1:
-        return _lone_scan(s, rows, wide)
+        return _one_tree_scan(s, rows, wide)
     longest = -(-s.trees // TREES_IN_VECTOR) * (s.leaves - 1)
     least = ROWS_IN_VECTOR if wide else HALF
     if wide:
@@ -172,8 +172,8 @@ def _searched_alone(rows: int, least: int) -> int:
     return rows % CHUNK if rows % CHUNK < least else 0
 
 
-def _lone_scan(s: Shape, rows: int, wide: bool) -> Mapping[str, float]:
-    """The work of lone_scan.py. Its kinds have coefficients of their own, since nothing is added."""
+def _one_tree_scan(s: Shape, rows: int, wide: bool) -> Mapping[str, float]:
+    """The work of one_tree_scan.py. Its kinds have coefficients of their own, since nothing is added."""
     together, chunks, rest = _chunks(rows, ROWS_ALONE, wide)
     ranked, bits = rows - rest, 8 * s.bytes
     one_by_one = 0 if wide else _searched_alone(ranked, LEAST_TOGETHER)

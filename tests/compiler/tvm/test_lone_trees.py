@@ -1,5 +1,5 @@
 """One tree: walks that compare the numbers of a row as they stand, where it has fewer steps than columns (lone.py); and scans whose leaves
-are looked up (lone_scan.py)."""
+are looked up (one_tree_scan.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.lone import walks_alone
-from hbc.compiler.tvm.trees.lone_scan import lone
+from hbc.compiler.tvm.trees.one_tree_scan import scans_one
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 from hbc.ops import tensor as t
@@ -113,7 +113,7 @@ def test_one_tree_is_scanned(leaves: int, features: int, dtype: str, target: dic
     tree = random_tree(rng, leaves, features, dtype, rng.normal(size=(300, 2)), True, digits=4)
     tree.threshold[::9], tree.threshold[::11] = np.inf, -np.inf
     op = replace(join([tree], np.array([0.1, -2.0])), strategy="scan")
-    assert lone(op)
+    assert scans_one(op)
     x = Input("X", "f32" if dtype == "f4" else "f64", (N, features))()
     graph = Graph((x,), {"predict": (op(x),), "apply": (replace(op, output="leaf")(x),)})
     executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target))

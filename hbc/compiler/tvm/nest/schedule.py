@@ -6,7 +6,7 @@ for block in rows / 256:                      thread of row in rows:            
     for chunk in block / 16:                                                              for row in the thread's rows:
         all statements, for 16 rows at once                                                   all statements, for this row
 
-lone_rows.py has the schedule of few rows of models without trees.
+row_blocks.py has the schedule of few rows of models without trees.
 """
 
 from __future__ import annotations

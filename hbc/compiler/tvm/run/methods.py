@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from hbc.compiler.base import CompileOptions
 from hbc.compiler.tvm.build import Kernel, build, cost
-from hbc.compiler.tvm.nest.lone_rows import with_lone_rows
+from hbc.compiler.tvm.nest.row_blocks import with_row_blocks
 from hbc.compiler.tvm.plan.plan import make_plan
 from hbc.compiler.tvm.run.cache import compiled, compiled_for_elsewhere
 from hbc.compiler.tvm.run.executable import AND, Compiled
@@ -49,7 +49,7 @@ class GraphMethods:
             flatten = schedule.flattens and not accepted
             bits, in_trees = schedule.register_bits(dialect), schedule.columns_in_trees
             plan = make_plan(outputs, self.options.block, flatten, bits, len(accepted), in_trees)
-            schedule = with_lone_rows(schedule, plan, cost(plan))
+            schedule = with_row_blocks(schedule, plan, cost(plan))
             tested = bounded and bool(plan.inputs)
             kernel = build(method.replace(AND, "_and_"), plan, dialect, self._made_once, schedule, tested, missing)
             self._kernels[method, bounded, len(accepted)] = kernel

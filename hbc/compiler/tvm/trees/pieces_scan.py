@@ -1,5 +1,5 @@
 """Scans one tree for many rows: its splits in pieces (ranks.py), with compares into bytes or masks. scan.py has the idea, and scans several
-trees by it; lone_scan.py scans one."""
+trees by it; one_tree_scan.py scans one."""
 
 from __future__ import annotations
 

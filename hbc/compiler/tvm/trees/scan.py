@@ -45,7 +45,7 @@ from hbc.compiler.tvm.trees.categories import Codes, pack_sets
 from hbc.compiler.tvm.trees.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, LeafGather, LeafParts, LeafTables, Leaves
-from hbc.compiler.tvm.trees.lone_scan import lone, lone_scan
+from hbc.compiler.tvm.trees.one_tree_scan import one_tree_scan, scans_one
 from hbc.compiler.tvm.trees.packed_patches import passed
 from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedTrees, pack_trees
 from hbc.compiler.tvm.trees.patches import Patches, patchable
@@ -135,7 +135,7 @@ def rows_alone(
 def scannable(op: TreeEnsemble) -> bool:
     """Whether `tree_scan` can run an ensemble within the numerical contract (docs/tree-kernels.md §8). Leaf numbers of several trees are
     scanned as few rows are, where leaves are numbered by bytes."""
-    if lone(op):
+    if scans_one(op):
         return thresholds_fit(op)
     if op.output == "leaf":
         return int(op.leaf_counts.max(initial=1)) <= MOST_LEAVES_IN_LANES and thresholds_fit(op)
@@ -156,8 +156,8 @@ def tree_scan(f: Block, node: Node) -> None:
     """Emit the sums of a `TreeEnsemble` for a block of rows: ranks, then the scan, then results; then the rows to be added again."""
     op, (x,) = node.op, node.inputs
     assert isinstance(op, TreeEnsemble)
-    if lone(op):
-        lone_scan(f, node)
+    if scans_one(op):
+        one_tree_scan(f, node)
         return
     if op.output == "leaf":
         leaf_numbers(f, node, op)

@@ -1,4 +1,4 @@
-"""Few rows of models without trees on a GPU: the threads of a block share one row (nest/lone_rows.py). The kernels run on the processor
+"""Few rows of models without trees on a GPU: the threads of a block share one row (nest/row_blocks.py). The kernels run on the processor
 (tests/cuda_on_cpu)."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sklearn.preprocessing import KBinsDiscretizer, Normalizer, OneHotEncoder, P
 from sklearn.svm import SVC
 
 import hbc
-from hbc.compiler.tvm.nest import lone_rows
-from hbc.compiler.tvm.nest.lone_rows import THREADS
+from hbc.compiler.tvm.nest import row_blocks
+from hbc.compiler.tvm.nest.row_blocks import THREADS
 
 pytestmark = pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run()))
 X = np.random.default_rng(0).normal(size=(120, 9)).astype(np.float32)
@@ -54,8 +54,8 @@ def fitted(name: str) -> tuple[Any, str]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_few_rows_have_the_bits_of_many(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lone_rows, "LEAST_NANOSECONDS", 0.0)
-    monkeypatch.setattr(lone_rows, "LONE_ROWS", 40)
+    monkeypatch.setattr(row_blocks, "LEAST_NANOSECONDS", 0.0)
+    monkeypatch.setattr(row_blocks, "MOST_ROWS", 40)
     model, method = fitted(name)
     with emulated(seed=len(name)) as card:
         call = getattr(hbc.convert(model, "tvm", device="cuda"), method)
@@ -69,7 +69,7 @@ def test_few_rows_have_the_bits_of_many(name: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("again", [without_races, sanitized])
 @pytest.mark.parametrize("name", MODELS)
 def test_checks_of_memory(again: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lone_rows, "LEAST_NANOSECONDS", 0.0)
+    monkeypatch.setattr(row_blocks, "LEAST_NANOSECONDS", 0.0)
     model, method = fitted(name)
     with emulated(seed=3) as card:
         getattr(hbc.convert(model, "tvm", device="cuda"), method)(X[:3])
@@ -89,7 +89,7 @@ def test_checks_of_memory(again: Any, name: str, monkeypatch: pytest.MonkeyPatch
     ids=["few rows", "more rows", "little to compute"],
 )
 def test_which_calls_have_a_block_for_each_row(model: Any, rows: int, grid: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lone_rows, "LONE_ROWS", THREADS)
+    monkeypatch.setattr(row_blocks, "MOST_ROWS", THREADS)
     with warnings.catch_warnings(), emulated() as card:
         warnings.simplefilter("ignore")
         data = np.resize(X, (rows, 9))

@@ -33,7 +33,7 @@ ROWS_ALONE = 4
 """Fewer rows are walked, one after the other."""
 
 
-def lone(op: TreeEnsemble) -> bool:
+def scans_one(op: TreeEnsemble) -> bool:
     """Whether it is one tree whose leaves have numbers of a byte, and that tests no category sets."""
     return op.n_trees == 1 and n_features(op) is None and int(op.leaf_counts.max(initial=1)) <= WIDTHS[-1]
 
@@ -48,8 +48,8 @@ def _results(op: TreeEnsemble, ranked: RankedTrees) -> Array:
     return np.ascontiguousarray(results.T)
 
 
-def lone_scan(f: Block, node: Node) -> None:
-    """Emit the results of a `lone` tree for a block of rows."""
+def one_tree_scan(f: Block, node: Node) -> None:
+    """Emit the results of one tree, for which `scans_one` holds, for a block of rows."""
     op, dtype = node.op, node.type.dtype
     assert isinstance(op, TreeEnsemble)
     ranked = f.once(ranked_trees, op)

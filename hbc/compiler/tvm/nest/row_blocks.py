@@ -18,7 +18,7 @@ from hbc.ir.types import TensorType
 from hbc.ops.tree import TreeEnsemble
 
 THREADS = 128
-LONE_ROWS = 1 << 11
+MOST_ROWS = 1 << 11
 """The most rows of a call that get a block each: as many as an H200 holds at once, sixteen blocks of 128 threads an SM."""
 LEAST_NANOSECONDS = 50.0
 """The least time of a row, by the estimate for a core of a CPU (`build.cost`), for which blocks pay. A thread of a GPU that waits for each
@@ -29,7 +29,7 @@ STAGED_BYTES = 8 << 10
 """The most bytes of the caller's row that are copied to shared memory."""
 
 
-class GpuLoneRows(GpuSchedule):
+class GpuRowBlocks(GpuSchedule):
     """The threads of a block have the same row. They share the elements of each of its values, which lie in shared memory.
 
     It is good for calls of few rows of models that compute much for each of them, such as a layer of 100 neurons or the distances to 1,000
@@ -134,8 +134,8 @@ class StagedRow:
         return self.memory[column]
 
 
-def with_lone_rows(schedule: Schedule, plan: Plan, nanoseconds: float) -> Schedule:
-    """The schedule of a method, with `GpuLoneRows` for few rows where these pay. nanoseconds: what a row of the plan takes."""
+def with_row_blocks(schedule: Schedule, plan: Plan, nanoseconds: float) -> Schedule:
+    """The schedule of a method, with `GpuRowBlocks` for few rows where these pay. nanoseconds: what a row of the plan takes."""
     if not isinstance(schedule, GpuRows) or nanoseconds < LEAST_NANOSECONDS:
         return schedule
     if any(isinstance(node.op, TreeEnsemble) for node in plan.steps):
@@ -144,7 +144,7 @@ def with_lone_rows(schedule: Schedule, plan: Plan, nanoseconds: float) -> Schedu
         return schedule
     inputs = {node.op.name: node.type for node in plan.inputs}  # type: ignore[attr-defined]
     staged = inputs if sum(_staged_bytes(kind) for kind in inputs.values()) <= STAGED_BYTES else ()
-    return GpuRows(GpuLoneRows(staged), LONE_ROWS)
+    return GpuRows(GpuRowBlocks(staged), MOST_ROWS)
 
 
 def _staged_bytes(kind: TensorType) -> float:
