@@ -10,7 +10,7 @@ pytest.importorskip("tvm")
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
 
 import hbc
-from hbc.compiler.tvm.trees.walk import LINE, PackedNodes, lines_of_tiles, pack_nodes
+from hbc.compiler.tvm.trees.walk import LINE, PackedNodes, lines_of_tiles, pack_nodes, steps_between_tests
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
@@ -100,3 +100,20 @@ def test_lines_of_tiles_hold_all_nodes_of_their_trees(in_tile: int) -> None:
             assert at < packed.begins[0] or first <= at * packed.words[0].nbytes // LINE <= behind
     compiled_rows = np.tile(X, (11, 1))
     np.testing.assert_array_equal(compiled.predict_proba(compiled_rows), mixed.predict_proba(compiled_rows))
+
+
+def test_steps_between_tests_suit_the_depth() -> None:
+    """Trees of limited depth waste few steps; others end at many depths."""
+    steps = {depth: steps_between_tests(np.full(7, depth)) for depth in range(14)}
+    assert steps == dict(enumerate([4, 3, 3, 3, 4, 5, 3, 4, 4, 3, 5, 4, 4, 4]))
+
+
+@pytest.mark.parametrize("depth", [10, pytest.param(6, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow)])
+def test_walks_of_limited_depth_end(depth: int) -> None:
+    """They take steps by threes, or by fives, until all have ended."""
+    rng = np.random.default_rng(depth)
+    X, y = _data(rng, 5, "f4")
+    model = RandomForestRegressor(7, max_depth=depth, random_state=0).fit(X, y)
+    compiled = hbc.convert(model, strategy="walk")
+    for rows in (1, 16, 33):
+        np.testing.assert_array_equal(compiled.predict(X[:rows]), model.predict(X[:rows]))
