@@ -43,6 +43,7 @@ RUNS = {
     "depth10": "forests of depth 10 and 12, as they are chosen since",
     "boosted": "the boosted ensembles again, while the machine was busy",
     "walks": "two of the ensembles again, with later walks, while the machine was busy",
+    "unlimited": "two of the ensembles again, whose walks ask for nodes early, while the machine was busy",
     "350": "the next 350 pipelines",
     "epsilon": "epsilon alone",
     "mixed": "records of numbers and strings",
