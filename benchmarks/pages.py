@@ -44,6 +44,7 @@ RUNS = {
     "boosted": "the boosted ensembles again, while the machine was busy",
     "walks": "two of the ensembles again, with later walks, while the machine was busy",
     "unlimited": "two of the ensembles again, whose walks ask for nodes early, while the machine was busy",
+    "cliffs": "the points at cliffs again, with later kernels",
     "350": "the next 350 pipelines",
     "epsilon": "epsilon alone",
     "mixed": "records of numbers and strings",
