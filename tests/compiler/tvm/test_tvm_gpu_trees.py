@@ -29,6 +29,7 @@ from hbc.compiler.tvm.trees.gpu.tile_sizes import FEW_TILE_BYTES, LARGE_TILE_BYT
 from hbc.compiler.tvm.trees.gpu.wide_levels import MOST_RANK
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.graph import Graph, Input, Node
+from hbc.ir.types import Array
 from hbc.ops import tensor as t
 from hbc.ops.tree import Tree, TreeEnsemble, join
 
@@ -421,6 +422,15 @@ def test_eight_rows_a_thread() -> None:
         assert (schedule.threads, schedule.rows_of_thread) == shape
 
 
+def assert_chosen(op: TreeEnsemble, fitting: list[str], data: Array, seed: int) -> None:
+    """That an ensemble fits these strategies alone, that "auto" takes the first of them, and that this one is exact."""
+    assert [name for name, form in FORMS.items() if form.fits(op)] == fitting
+    assert choose_for_gpu(op, shares=True)[0] == fitting[0]
+    (found,), (expected,), launches = run(op.run_as(fitting[0])(input_of(data)), data=data, seed=seed)
+    np.testing.assert_array_equal(found, expected)
+    assert all(0 < launch.dynamic <= MOST_SHARED for launch in launches)
+
+
 @emulates
 @pytest.mark.parametrize(("width", "dtype"), [(1, "f4"), (3, "f8")])
 def test_many_thresholds_a_feature(width: int, dtype: str) -> None:
@@ -429,12 +439,7 @@ def test_many_thresholds_a_feature(width: int, dtype: str) -> None:
     values = rng.normal(size=(500, width))
     grown = [random_tree(rng, 900, 3, dtype, values, True, digits=6) for _ in range(60)]
     op = join(grown, np.zeros(width))
-    assert [name for name, form in FORMS.items() if form.fits(op)] == ["wide_links"]
-    assert choose_for_gpu(op, shares=True)[0] == "wide_links"
-    data = rows_at_thresholds(rng, op, 1300, 3)
-    (found,), (expected,), launches = run(op.run_as("wide_links")(input_of(data)), data=data, seed=width)
-    np.testing.assert_array_equal(found, expected)
-    assert all(0 < launch.dynamic <= MOST_SHARED for launch in launches)
+    assert_chosen(op, ["wide_links"], rows_at_thresholds(rng, op, 1300, 3), width)
 
 
 @emulates
@@ -449,12 +454,7 @@ def test_many_thresholds_a_feature_in_levels(width: int, dtype: str) -> None:
         threshold=rng.normal(size=len(op.feature)).astype(dtype),
         missing_left=(op.missing_left | (op.feature == 1)) & (op.feature != 2),
     )
-    assert [name for name, form in FORMS.items() if form.fits(op)] == ["wide_levels", "wide_links"]
-    assert choose_for_gpu(op, shares=True)[0] == "wide_levels"
-    data = rows_at_thresholds(rng, op, 1300, 4)
-    (found,), (expected,), launches = run(op.run_as("wide_levels")(input_of(data)), data=data, seed=width)
-    np.testing.assert_array_equal(found, expected)
-    assert all(0 < launch.dynamic <= MOST_SHARED for launch in launches)
+    assert_chosen(op, ["wide_levels", "wide_links"], rows_at_thresholds(rng, op, 1300, 4), width)
 
 
 @emulates

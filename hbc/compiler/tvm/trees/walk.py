@@ -58,9 +58,8 @@ WALKS_ALONE = 14
 the stack, it loads the address of the nodes again for each step of some models, and not of others. A step takes 8.2 to 8.3 instructions in
 all models; with 16 walks 8.6 to 11.0 (keys on the stack: 8.4 to 10.7), with 12 or 13 on the stack 8.1 to 10.5. Nodes of 16 bytes take 16
 walks (300 trees of 31 leaves: 5.7 µs a row; 14 walks, 6.7)."""
-STEPS_BETWEEN_TESTS = (
-    4  # steps between two tests whether all walks have ended (2 and 5 measure the same for trees of many depths)
-)
+STEPS_BETWEEN_TESTS = 4
+"""Steps between two tests whether all walks have ended. For trees of many depths, 2 and 5 measure the same."""
 STEPS_OF_DEPTHS = (4, 3, 5)
 """The same for trees of limited depth, whichever wastes fewest steps. Walks of depth 10 take 10 steps then, not 12, and 0.86 of the time
 (Zen 3)."""
