@@ -20,11 +20,11 @@ from hbc.compiler.tvm.trees.patches import MOST_REGISTERS
 from hbc.compiler.tvm.trees.pieces_scan import EVERY, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
 from hbc.compiler.tvm.trees.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan import (
-    MOST_NODES_WALKED,
     few_rows_in_lanes,
     most_alone,
     patching,
     rows_alone,
+    rows_take_patches,
     walking,
 )
 from hbc.compiler.tvm.trees.scan_few_rows import (
@@ -105,7 +105,7 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     else:
         in_lanes = small and s.planes <= MOST_PLANES_IN_HALVES and halves_pay(s.planes, longest * TREES_IN_VECTOR, s.steps)
     patchable = wide and s.bytes == 4 and s.columns <= MOST_REGISTERS * LANES
-    in_patches = not small and patchable and 2 * s.splits + s.trees > MOST_NODES_WALKED
+    in_patches = not small and patchable and rows_take_patches(s.splits, s.trees, s.steps)
     trees, splits, leaves = s.trees, s.splits, s.leaves
     if not small:  # larger trees become parts, with the splits above them (small_trees.py)
         parts = s.splits / max(WIDTHS[-1] - s.mean_depth, WIDTHS[0]) * PARTS_FOR_FULL_ONES

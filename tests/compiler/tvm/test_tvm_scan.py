@@ -24,10 +24,10 @@ from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.compiler.tvm.trees import scan
 from hbc.compiler.tvm.trees.categories import CategoricalTrees, join_sets
-from hbc.compiler.tvm.trees.leaves import widths_of
+from hbc.compiler.tvm.trees.leaves import HALF, widths_of
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.ranks import pieces
-from hbc.compiler.tvm.trees.scan import patching, rows_alone, walking
+from hbc.compiler.tvm.trees.scan import patching, rows_alone, rows_take_patches, walking
 from hbc.compiler.tvm.trees.scan_few_rows import FEW_PLANES, MOST_PLANES_IN_HALVES, PAGE, fits_lanes
 
 
@@ -214,10 +214,18 @@ def test_the_rows_alone_grow_with_what_a_chunk_takes() -> None:
     assert 1 < small < large < ROWS_IN_VECTOR
     assert rows_alone(1, 100_000, 1, 256, walking(0), 0, 0, ROWS_IN_VECTOR) == ROWS_IN_VECTOR
     assert rows_alone(1, 1, 1, 2, walking(100_000), 1, 1, ROWS_IN_VECTOR) == 1
+    wide, halves = (rows_alone(300, 51623, 1, 256, walking(2642), 28, 28, chunk) for chunk in (ROWS_IN_VECTOR, HALF))
+    assert wide / 2 < halves < wide
 
 
 def test_rows_alone_take_longer_paths_through_larger_trees() -> None:
     assert 0 < patching(100, 100) < patching(200, 100) < patching(800, 100) < 3 * patching(100, 100)
+
+
+def test_rows_alone_are_walked_through_even_trees_of_few_nodes() -> None:
+    assert rows_take_patches(51_000, 100, 2642)  # LightGBM's, of 511 leaves
+    assert not rows_take_patches(41_000, 100, 1000)  # of depth 10
+    assert rows_take_patches(82_000, 100, 1200)  # more than the cache holds
 
 
 def test_rows_alone_of_many_large_trees_take_patches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,10 @@ take 7.2 µs in lanes and 8.2 in a chunk, 8 rows 9.6 and 8.7, 16 rows 17.5 and 9
 FEW_ROWS_IN_PAGES = 16
 """The same for more than 256 planes. 200 trees of 31 leaves: 8 rows take 9.3 µs in lanes over 300 columns, 20 over 1,000; 12 rows in a
 chunk 17 and 43 (Sapphire Rapids)."""
+PATCHES_SURELY = 1.25  # rows alone take patches where a walk is so many times slower by the estimates
+HALVES_LATER = 1.5
+"""How much longer half a chunk of 64 rows takes with AVX2 than `rows_alone` says of AVX-512: 1.2 to 2.2 times (Zen 5).
+10 rows of 100 LightGBM trees of 511 leaves take 1.5 µs a row alone and 2.8 in a chunk."""
 MOST_THRESHOLDS = 65535  # the most thresholds of a feature: ranks have 16 bits
 MOST_LEAVES = 2048  # the most leaves of a tree: walking larger trees is faster
 MOST_NODES_WALKED = 1 << 17
@@ -108,8 +112,20 @@ def walking(steps: int) -> float:
 
 
 def patching(splits: int, trees: int) -> float:
-    """The same for patches. Fitted on Zen 5 to five ensembles of 100 and 200 trees, and 170 to 2,100 splits a tree, within 1.3 times."""
-    return 2.7 * trees * passed(splits, trees)
+    """The same for patches. Fitted on Zen 5 to ensembles of 30 to 200 trees, and 170 to 2,100 splits a tree, within 1.3 times."""
+    return (2.7 if many_nodes(splits, trees) else 2.0) * trees * passed(splits, trees)
+
+
+def many_nodes(splits: int, trees: int) -> bool:
+    """Whether trees of so many splits have more than MOST_NODES_WALKED nodes."""
+    return 2 * splits + trees > MOST_NODES_WALKED
+
+
+def rows_take_patches(splits: int, trees: int, steps: int) -> bool:
+    """Whether patches, where they fit, are the faster way of a row alone through trees of so many splits and levels: there are many nodes,
+    or many levels for so few splits. A row of 100 LightGBM trees of 511 leaves takes 1.18 µs so, and 1.43 walked; of depth 10, 1.23 and
+    1.18 (Zen 5)."""
+    return many_nodes(splits, trees) or PATCHES_SURELY * patching(splits, trees) < walking(steps)
 
 
 def rows_alone(
@@ -122,10 +138,10 @@ def rows_alone(
 
     The times in nanoseconds were fitted on Zen 5 to ten ensembles of 20 and 300 columns, within a fifth. Those of walks are a seventh
     longer, since a chunk that comes too early costs less. They cross at 6 rows (100 trees of 31 leaves, 300 columns), 13 (30 of 200
-    leaves), 34 (40 forest trees of depth 10), 62 (20 of unlimited depth). With AVX2 they cross 1.2 to 1.9 times later.
+    leaves), 34 (40 forest trees of depth 10), 62 (20 of unlimited depth). With AVX2 they cross HALVES_LATER times later.
     """
     tables = next((width for width in WIDTHS if leaves <= width), WIDTHS[-1]) // WIDTHS[0]
-    chunk = 0.58 * splits + 10.6 * trees + 2.2 * trees * values * tables
+    chunk = (0.58 * splits + 10.6 * trees + 2.2 * trees * values * tables) * (HALVES_LATER if of_chunk == HALF else 1)
     alone = going + 0.98 * columns + 0.43 * trees * values
     ranks = 1.3 * columns + 4.7 * min(planes - columns, columns)  # only rows that are scanned have them
     rows = chunk * of_chunk / ROWS_IN_VECTOR / max(alone - ranks, 1e-9)
@@ -169,7 +185,8 @@ def tree_scan(f: Block, node: Node) -> None:
     ranked = f.once(ranked_trees, small)
     packed = f.once(pack_trees, small, ranked, fixed, f.dialect)
     in_lanes = small is op and fits_lanes(op, ranked, f.once(pack_sets, op) if len(packed.sets) else None, f.dialect)
-    in_patches = small is not op and f.dialect.wide and patchable(op) and len(op.feature) > MOST_NODES_WALKED
+    splits, steps = int((op.leaf_counts - 1).sum()), int(op.depths.sum())
+    in_patches = small is not op and f.dialect.wide and patchable(op) and rows_take_patches(splits, op.n_trees, steps)
     few_rows: Any
     if in_lanes:
         few_rows = few_rows_in_lanes(
@@ -182,7 +199,7 @@ def tree_scan(f: Block, node: Node) -> None:
                 len(ranked.split_lo),
                 op.values.shape[1],
                 int(ranked.leaf_counts.max(initial=1)),
-                patching(int((op.leaf_counts - 1).sum()), op.n_trees) if in_patches else walking(int(op.depths.sum())),
+                patching(splits, op.n_trees) if in_patches else walking(steps),
                 len(ranked.column_feature),
                 len(ranked.plane_column),
                 rows_of_chunk(f.dialect),
