@@ -72,6 +72,7 @@ FACTS: dict[tuple[str, str], float | str] = {
     ("tree-kernels.md", "16 bytes"): BITS,
     ("tree-kernels.md", "128 bytes"): "two cache lines",
     ("tree-kernels.md", "256 KB"): plan.SCAN_BYTES / 2**10,
+    ("tree-kernels.md", "48 MiB"): plan.FAR_BYTES / 2**20,
 }
 """(page, words) → the number in the code, or what else it is."""
 

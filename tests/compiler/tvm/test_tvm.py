@@ -25,6 +25,7 @@ from hbc.ops.tree import TreeEnsemble
 tvm = pytest.importorskip("tvm")
 
 from hbc.compiler.tvm.compiler import COMPILER  # noqa: E402
+from hbc.compiler.tvm.plan import plan  # noqa: E402
 from hbc.compiler.tvm.plan.plan import MAX_ROWS, ROWS_IN_STATEMENT, WALK_ROWS, make_plan  # noqa: E402
 
 SINGLE = CompileOptions(threads=1)
@@ -324,6 +325,17 @@ def test_a_block_of_wide_rows_stays_in_the_cache_between_its_test_and_the_walk()
     assert make_plan((few_of_many,)).rows == MAX_ROWS
     many = ensemble(3, 3000, 8, "f64", "f64")  # the trees are the larger part of what is read
     assert make_plan((many(t.take(given("f64", 617), np.arange(6), axis=1)),)).rows == WALK_ROWS
+
+
+def test_more_rows_walk_trees_that_come_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    many, x = ensemble(1, 30, 8, "f32", "f64"), given("f32", 6)
+    monkeypatch.setattr(plan, "FAR_BYTES", plan.NODE_BYTES * len(many.feature))
+    assert make_plan((many(x),)).rows == WALK_ROWS
+    monkeypatch.setattr(plan, "FAR_BYTES", plan.FAR_BYTES - 1)
+    assert make_plan((many(x),)).rows == plan.FAR * WALK_ROWS
+    assert make_plan((replace(many, strategy="patches")(x),)).rows == WALK_ROWS
+    graph, executable = compiled(many(x), inputs=(x,))
+    agrees(graph, executable, rows(plan.FAR * WALK_ROWS + 35, 6, "f32"))
 
 
 @pytest.mark.parametrize(("columns", "rows_of_block"), [(8, 2048), (9, MAX_ROWS), (26, 128), (100, 64)])

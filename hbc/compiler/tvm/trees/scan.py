@@ -25,7 +25,7 @@ Processors differ in the result of comparing bytes:
   and permutations, and it is busy for 1.5.
 
 Trees of more than 256 leaves become sums of smaller trees first (small_trees.py). The last few rows of a block take another way:
-scan_few_rows.py where it fits; for many trees of more than 256 leaves patches.py where it fits; otherwise walk.py.
+scan_few_rows.py where it fits; for many or uneven trees of more than 256 leaves patches.py where it fits; otherwise walk.py.
 """
 
 from __future__ import annotations
