@@ -48,6 +48,9 @@ FAST_CALL = 0x80
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # the flags of an array
 TYPE, MEMORY, RANK, SHAPE, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64
 """Where fields of an array stand, in bytes: numpy's PyArrayObject_fields behind CPython's PyObject."""
+KIND = 24
+"""Where a dtype has eight bytes that tell dtypes apart, in bytes: kind, character, order of bytes, flags, and number. Arrays that came out of
+a pickle (from other processes, joblib's files) have dtypes that are equal to numpy's own ones, and other objects."""
 EMPTY_IN_NUMPY = 184
 """The number of PyArray_Empty among numpy's functions for C."""
 NUMPY_VERSIONS = (0x01000009, 0x02000000)
@@ -98,17 +101,31 @@ fields:
 {_load("X.flags", "X", FLAGS, "i32")}\
   br label %each
 each:
-  %record = phi ptr [ %first, %fields ], [ %next, %other ]
-{_word("dtype", X_DTYPE, "ptr")}\
+  %known = phi ptr [ %first, %fields ], [ %next, %other ]
+{_load("dtype", "known", WORD * X_DTYPE)}\
   %same = icmp eq ptr %dtype, %X.dtype
   br i1 %same, label %found, label %other
 other:
-{_word("next", NEXT, "ptr")}\
+{_load("next", "known", WORD * NEXT)}\
   %last = icmp eq ptr %next, null
-  br i1 %last, label %not_taken, label %each
+  br i1 %last, label %alike, label %each
+alike:
+{_load("X.kind", "X.dtype", KIND, "i64")}\
+  br label %each.alike
+each.alike:
+  %candidate = phi ptr [ %first, %alike ], [ %following, %other.alike ]
+{_load("own.dtype", "candidate", WORD * X_DTYPE)}\
+{_load("own.kind", "own.dtype", KIND, "i64")}\
+  %is.alike = icmp eq i64 %own.kind, %X.kind
+  br i1 %is.alike, label %found, label %other.alike
+other.alike:
+{_load("following", "candidate", WORD * NEXT)}\
+  %none.alike = icmp eq ptr %following, null
+  br i1 %none.alike, label %not_taken, label %each.alike
 not_taken:
   br label %none
 found:
+  %record = phi ptr [ %known, %each ], [ %candidate, %each.alike ]
 {_require("matrix", "icmp eq i32 %X.rank, 2")}\
   %X.layout = and i32 %X.flags, {flags}
 {_require("plain", f"icmp eq i32 %X.layout, {flags}")}\
@@ -273,9 +290,9 @@ NAME = ctypes.create_string_buffer(b"quick")
 
 class Quick:
     """`function`: quick(X) or quick(X, out), which returns the result, or None for arrays that it does not take and for values that do not
-    pass the tests. It takes arrays [rows, width] of one dtype (the very dtype object that numpy has for it), C-contiguous, of `least` to
-    `many` - 1 rows; and as `out` only an array of just the shape and dtype of the result. From `few` rows on it releases Python's lock
-    (GIL) while it computes."""
+    pass the tests. It takes arrays [rows, width] of one dtype, C-contiguous, of `least` to `many` - 1 rows; and as `out` only an array of
+    just the shape and dtype of the result (the very dtype object that numpy has for it). From `few` rows on it releases Python's lock (GIL)
+    while it computes."""
 
     def __init__(self, record: Record, function: Callable[..., Array | None]) -> None:
         self.record = record
@@ -380,13 +397,16 @@ def _as_expected(array: Array) -> bool:
         return kind.from_address(id(array) + at).value
 
     shape = (ctypes.c_int64 * array.ndim).from_address(read(SHAPE, ctypes.c_void_p))
+    dtype = array.dtype
     return (
         ndarray.__basicsize__ >= FLAGS + 4
         and read(TYPE, ctypes.c_void_p) == id(ndarray)
         and read(MEMORY, ctypes.c_void_p) == array.ctypes.data
         and read(RANK, ctypes.c_int) == array.ndim
         and tuple(shape) == array.shape
-        and read(DTYPE, ctypes.c_void_p) == id(array.dtype)
+        and read(DTYPE, ctypes.c_void_p) == id(dtype)
+        and ctypes.string_at(id(dtype) + KIND, 3) == f"{dtype.kind}{dtype.char}{dtype.byteorder}".encode()
+        and ctypes.c_int.from_address(id(dtype) + KIND + 4).value == dtype.num
         and read(FLAGS, ctypes.c_int) & (C_CONTIGUOUS | ALIGNED | WRITEABLE)
         == array.flags.num & (C_CONTIGUOUS | ALIGNED | WRITEABLE)
     )
