@@ -57,6 +57,7 @@ from hbc.compiler.tvm.trees.scan_few_rows import (
     MOST_LEAVES_IN_LANES,
     PAGE,
     ROWS_TOGETHER,
+    TREES_IN_VECTOR,
     NumberLanes,
     PackedLanes,
     SumLanes,
@@ -79,6 +80,9 @@ average."""
 FEW_ROWS_IN_HALVES = (17, 7)
 """The same for a chunk of 32 rows. The second number holds for more than FEW_PLANES planes. 200 trees of 31 leaves over 100 columns: 6 rows
 take 7.2 µs in lanes and 8.2 in a chunk, 8 rows 9.6 and 8.7, 16 rows 17.5 and 9.4 (Zen 3)."""
+MORE_ROWS_OF_OUTPUTS = 46
+"""So many more rows if each output has one tree, and a part of them if each has a few: a chunk begins and ends the sums of each output. 32
+rows of 1,000 classes with a tree each take 59 µs in lanes and 98 in a chunk, of 300 classes with three trees each 29 and 39 (Zen 5)."""
 FEW_ROWS_IN_PAGES = 16
 """The same for more than 256 planes. 200 trees of 31 leaves: 8 rows take 9.3 µs in lanes over 300 columns, 20 over 1,000; 12 rows in a
 chunk 17 and 43 (Sapphire Rapids)."""
@@ -99,11 +103,16 @@ def most_alone(wide: bool) -> int:
     return 1 if wide else 2
 
 
-def few_rows_in_lanes(large: bool, planes: int, chunk: int) -> int:
-    """For fewer rows, scan_few_rows.py is faster than a chunk of so many rows. large: see FEW_ROWS_IN_LANES."""
+def few_rows_in_lanes(large: bool, planes: int, chunk: int, trees: int, outputs: int) -> int:
+    """For fewer rows, scan_few_rows.py is faster than a chunk of so many rows. large: see FEW_ROWS_IN_LANES. outputs: those to which each
+    tree adds one value; 1 if there is one, or if trees add several."""
     if chunk == HALF:
-        return FEW_ROWS_IN_HALVES[planes > FEW_PLANES]
-    return FEW_ROWS_IN_PAGES if planes > PAGE else FEW_ROWS_IN_LANES[large]
+        few = FEW_ROWS_IN_HALVES[planes > FEW_PLANES]
+    else:
+        few = FEW_ROWS_IN_PAGES if planes > PAGE else FEW_ROWS_IN_LANES[large]
+    if outputs == 1 or trees < TREES_IN_VECTOR:
+        return few
+    return max(few, min(few + MORE_ROWS_OF_OUTPUTS * outputs // trees, chunk))
 
 
 def walking(steps: int) -> float:
@@ -190,7 +199,11 @@ def tree_scan(f: Block, node: Node) -> None:
     few_rows: Any
     if in_lanes:
         few_rows = few_rows_in_lanes(
-            len(ranked.leaves) > 128 * len(ranked.leaf_counts), ranked.planes, rows_of_chunk(f.dialect)
+            len(ranked.leaves) > 128 * len(ranked.leaf_counts),
+            ranked.planes,
+            rows_of_chunk(f.dialect),
+            op.n_trees,
+            op.n_outputs if op.values.shape[1] == 1 else 1,
         )
     else:
         few_rows = f.size(
