@@ -49,8 +49,8 @@ C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # the flags of an array
 TYPE, MEMORY, RANK, SHAPE, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64
 """Where fields of an array stand, in bytes: numpy's PyArrayObject_fields behind CPython's PyObject."""
 KIND = 24
-"""Where a dtype has eight bytes that tell dtypes apart, in bytes: kind, character, order of bytes, flags, and number. Arrays that came out of
-a pickle (from other processes, joblib's files) have dtypes that are equal to numpy's own ones, and other objects."""
+"""Where a dtype has eight bytes that tell dtypes apart: kind, character, order of bytes, flags, and number. Arrays that came out of a
+pickle (from other processes, joblib's files) have dtypes that are equal to numpy's own ones, and other objects."""
 EMPTY_IN_NUMPY = 184
 """The number of PyArray_Empty among numpy's functions for C."""
 NUMPY_VERSIONS = (0x01000009, 0x02000000)

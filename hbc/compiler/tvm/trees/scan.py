@@ -106,10 +106,9 @@ def most_alone(wide: bool) -> int:
 def few_rows_in_lanes(large: bool, planes: int, chunk: int, trees: int, outputs: int) -> int:
     """For fewer rows, scan_few_rows.py is faster than a chunk of so many rows. large: see FEW_ROWS_IN_LANES. outputs: those to which each
     tree adds one value; 1 if there is one, or if trees add several."""
+    few = FEW_ROWS_IN_PAGES if planes > PAGE else FEW_ROWS_IN_LANES[large]
     if chunk == HALF:
         few = FEW_ROWS_IN_HALVES[planes > FEW_PLANES]
-    else:
-        few = FEW_ROWS_IN_PAGES if planes > PAGE else FEW_ROWS_IN_LANES[large]
     if outputs == 1 or trees < TREES_IN_VECTOR:
         return few
     return max(few, min(few + MORE_ROWS_OF_OUTPUTS * outputs // trees, chunk))
