@@ -10,6 +10,7 @@ pytest.importorskip("tvm")
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
 
 import hbc
+from hbc.compiler.tvm.trees import walk
 from hbc.compiler.tvm.trees.walk import LINE, PackedNodes, lines_of_tiles, pack_nodes, steps_between_tests
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -100,6 +101,17 @@ def test_lines_of_tiles_hold_all_nodes_of_their_trees(in_tile: int) -> None:
             assert at < packed.begins[0] or first <= at * packed.words[0].nbytes // LINE <= behind
     compiled_rows = np.tile(X, (11, 1))
     np.testing.assert_array_equal(compiled.predict_proba(compiled_rows), mixed.predict_proba(compiled_rows))
+
+
+def test_forests_from_memory_ask_for_more_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "FROM_MEMORY", 0)
+    monkeypatch.setattr(walk, "MOST_LINES", 0)  # so the code would ask for none
+    rng = np.random.default_rng(8)
+    X, y = _data(rng, 6, "f4")
+    model = RandomForestRegressor(30, random_state=8).fit(X, y)
+    compiled = hbc.convert(model, strategy="walk")
+    for rows in (16, 33, 100, 400):
+        np.testing.assert_array_equal(compiled.predict(X[:rows]), model.predict(X[:rows]))
 
 
 def test_steps_between_tests_suit_the_depth() -> None:
