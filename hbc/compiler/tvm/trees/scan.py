@@ -177,106 +177,162 @@ def thresholds_fit(op: TreeEnsemble) -> bool:
 
 @tree_kernel("scan", nanoseconds=lambda op: 0.02 * len(op.feature), fits=scannable)
 def tree_scan(f: Block, node: Node) -> None:
-    """Emit the sums of a `TreeEnsemble` for a block of rows: ranks, then the scan, then results; then the rows to be added again."""
-    op, (x,) = node.op, node.inputs
+    """Emit the answers of a `TreeEnsemble` for a block of rows."""
+    op = node.op
     assert isinstance(op, TreeEnsemble)
     if scans_one(op):
         one_tree_scan(f, node)
-        return
-    if op.output == "leaf":
+    elif op.output == "leaf":
         leaf_numbers(f, node, op)
-        return
-    small, fixed = op.once(small_trees), op.once(fixed_point)
-    assert fixed is not None
-    if small is not op:
-        fixed = replace(fixed, integers=np.concatenate([fixed.integers, np.zeros_like(fixed.integers[:1])]))
-    ranked = f.once(ranked_trees, small)
-    packed = f.once(pack_trees, small, ranked, fixed, f.dialect)
-    in_lanes = small is op and fits_lanes(op, ranked, f.once(pack_sets, op) if len(packed.sets) else None, f.dialect)
-    splits, steps = int((op.leaf_counts - 1).sum()), int(op.depths.sum())
-    in_patches = small is not op and f.dialect.wide and patchable(op) and rows_take_patches(splits, op.n_trees, steps)
-    few_rows: Any
-    if in_lanes:
-        few_rows = few_rows_in_lanes(
-            len(ranked.leaves) > 128 * len(ranked.leaf_counts),
-            ranked.planes,
-            rows_of_chunk(f.dialect),
-            op.n_trees,
-            op.n_outputs if op.values.shape[1] == 1 else 1,
+    else:
+        SumScan(f, node, op).emit()
+
+
+class SumScan:
+    """Emits the sums of a `TreeEnsemble` for a block of rows: ranks, then the scan, then results; then the rows to be added again.
+
+    256 rows are scanned at once. What is left of a block takes one of three ways:
+
+    * in lanes, all of it (`rest` is not None), or chunks of 64 rows from so many rows on;
+    * chunks of 64 rows, and then fewer than `few_rows` in lanes (`lanes` is not None);
+    * chunks of 64 rows, and then fewer than `few_rows` alone from node to node.
+
+    `scanned`: the rows whose sums are in `leaves` before results are written. The others, behind them, are added one by one or in fours.
+    """
+
+    def __init__(self, f: Block, node: Node, op: TreeEnsemble) -> None:
+        self.f, self.node, self.op = f, node, op
+        small, fixed = op.once(small_trees), op.once(fixed_point)
+        assert fixed is not None
+        if small is not op:
+            fixed = replace(fixed, integers=np.concatenate([fixed.integers, np.zeros_like(fixed.integers[:1])]))
+        self.small, self.fixed = small, fixed
+        self.ranked = f.once(ranked_trees, small)
+        self.packed = f.once(pack_trees, small, self.ranked, fixed, f.dialect)
+        sets = f.once(pack_sets, op) if len(self.packed.sets) else None
+        in_lanes = small is op and fits_lanes(op, self.ranked, sets, f.dialect)
+        splits, steps = int((op.leaf_counts - 1).sum()), int(op.depths.sum())
+        in_patches = small is not op and f.dialect.wide and patchable(op) and rows_take_patches(splits, op.n_trees, steps)
+        self.in_patches = in_patches
+        self.few_rows: Any
+        if in_lanes:
+            self.few_rows = self._few_rows_in_lanes()
+        else:
+            self.few_rows = f.size(self._few_rows_alone(patching(splits, op.n_trees) if in_patches else walking(steps)))
+        # Several chunks of 64 rows at once; the last ones may have places without a row.
+        self.several = T.Bind(rounds_of_every(f))
+        self.whole = T.Bind(tirx.Min(f.rows, self.several * EVERY))
+        self.lanes = f.once(pack_lanes_of, op, self.ranked, f.dialect) if in_lanes else None
+        self.rest: int | None = None
+        if self.lanes is not None and self.ranked.planes <= PAGE and f.dialect.byte_permute:
+            self.rest = rows_for_lanes(self.packed, self.lanes, len(self.ranked.split_lo))
+        if self.rest is not None:
+            self.chunks = None
+            self.scanned = T.Bind(tirx.Select(tirx.EQ(f.rows - self.whole, tirx.const(1, "int64")), self.whole, f.rows))
+        else:
+            self.chunks = Chunks(f, self.several, self.few_rows)
+            self.scanned = self.chunks.scanned
+
+    def _few_rows_in_lanes(self) -> int:
+        op, ranked = self.op, self.ranked
+        large = len(ranked.leaves) > 128 * len(ranked.leaf_counts)
+        outputs = op.n_outputs if op.values.shape[1] == 1 else 1
+        return few_rows_in_lanes(large, ranked.planes, rows_of_chunk(self.f.dialect), op.n_trees, outputs)
+
+    def _few_rows_alone(self, going: float) -> int:
+        """going: see `rows_alone`."""
+        ranked = self.ranked
+        return rows_alone(
+            len(ranked.leaf_counts),
+            len(ranked.split_lo),
+            self.op.values.shape[1],
+            int(ranked.leaf_counts.max(initial=1)),
+            going,
+            len(ranked.column_feature),
+            len(ranked.plane_column),
+            rows_of_chunk(self.f.dialect),
         )
-    else:
-        few_rows = f.size(
-            rows_alone(
-                len(ranked.leaf_counts),
-                len(ranked.split_lo),
-                op.values.shape[1],
-                int(ranked.leaf_counts.max(initial=1)),
-                patching(splits, op.n_trees) if in_patches else walking(steps),
-                len(ranked.column_feature),
-                len(ranked.plane_column),
-                rows_of_chunk(f.dialect),
-            )
-        )
-    # Several chunks of 64 rows at once; the last ones may have places without a row. Then, of what is left, as many rows as another way
-    # takes: `scanned` are those that end in `leaves`.
-    several = T.Bind(rounds_of_every(f))
-    whole = T.Bind(tirx.Min(f.rows, several * EVERY))
-    lanes = f.once(pack_lanes_of, op, ranked, f.dialect) if in_lanes else None
-    rest = None
-    if lanes is not None and ranked.planes <= PAGE and f.dialect.byte_permute:
-        rest = rows_for_lanes(packed, lanes, len(ranked.split_lo))
-    if rest is not None:
-        scanned = T.Bind(tirx.Select(tirx.EQ(f.rows - whole, tirx.const(1, "int64")), whole, f.rows))
-    else:
-        chunks = Chunks(f, several, few_rows)
-        scanned = chunks.scanned
-    ranked_rows = f.rows if in_lanes else scanned
-    more = int(np.diff(packed.set_starts).max(initial=0))
-    places = layout(f, ranked, more, min(few_rows - 1, ROWS_OF_PLANES) if rest is None else 1) if in_lanes else None
-    ranks = rank_planes(f, x, ranked, more, ranked_rows, places)
-    sets = None
-    if len(packed.sets):
-        sets = SetPlanes(f, op, x, packed, ranks, ranked.planes)
-        sets.fill(ranked_rows)
-    rows_of_leaves = LeafRows(f, small, ranked, fixed, by_column=not in_lanes)
-    leaves: Leaves
-    if packed.digits is not None:
-        tables = LeafTables if f.dialect.byte_permute else LeafParts
-        leaves = tables(f, fixed, packed.digits, TREES_IN_GROUP, EVERY)
-    else:
+
+    def emit(self) -> None:
+        self._rank()
+        self._scan()
+        fixed = self.fixed
+        # For each row, whether it must be added as the source does; or, of the last row, that nothing is added yet.
+        again = T.alloc_buffer((self.f.block,), "uint8") if not (fixed.exact and self.lanes is not None) else None
+        result = Result(self.f, self.node, fixed, None if fixed.exact else again)
+        result.write_many(self.scanned, lambda column, row: self.leaves.totals(column, row, WRITTEN))
+        if self.lanes is not None:
+            self._add_in_lanes(self.lanes, result, again)
+        else:
+            assert again is not None
+            self._add_alone(again)
+
+    def _rank(self) -> None:
+        """Emit `ranks`, the planes of the block, and `sets`, those of its category sets, or None."""
+        f, ranked, in_lanes = self.f, self.ranked, self.lanes is not None
+        rows = f.rows if in_lanes else self.scanned
+        more = int(np.diff(self.packed.set_starts).max(initial=0))
+        self.places = None
+        if in_lanes:
+            row_by_row = min(self.few_rows - 1, ROWS_OF_PLANES) if self.rest is None else 1
+            self.places = layout(f, ranked, more, row_by_row)
+        (x,) = self.node.inputs
+        self.ranks = rank_planes(f, x, ranked, more, rows, self.places)
+        self.sets = None
+        if len(self.packed.sets):
+            self.sets = SetPlanes(f, self.op, x, self.packed, self.ranks, ranked.planes)
+            self.sets.fill(rows)
+
+    def _scan(self) -> None:
+        """Emit the scan of `scanned` rows, into `leaves`."""
+        f, packed = self.f, self.packed
+        self.rows_of_leaves = LeafRows(f, self.small, self.ranked, self.fixed, by_column=self.lanes is None)
+        self.leaves = self._leaves()
+        self.leaves.clear(self.scanned)
+        scan = Scan(f, packed, self.ranks, self.leaves, self.sets, EVERY)
+        with T.serial(tirx.const(0, "int64"), self.several) as part:
+            scan.run(T.Bind(part * EVERY), EVERY)
+        if self.chunks is not None:
+            self.chunks.emit(scan.run)
+        else:
+            self._scan_rest(scan)
+
+    def _leaves(self) -> Leaves:
+        f, packed = self.f, self.packed
+        if packed.digits is not None:
+            tables = LeafTables if f.dialect.byte_permute else LeafParts
+            return tables(f, self.fixed, packed.digits, TREES_IN_GROUP, EVERY)
         outputs = np.repeat(packed.outputs, np.diff(packed.span_starts) * TREES_IN_GROUP)
-        leaves = LeafGather(f, fixed, rows_of_leaves, packed.first, outputs, TREES_IN_GROUP)
-    leaves.clear(scanned)
-    scan = Scan(f, packed, ranks, leaves, sets, EVERY)
-    with T.serial(tirx.const(0, "int64"), several) as part:
-        scan.run(T.Bind(part * EVERY), EVERY)
-    if rest is not None:
-        assert lanes is not None
-        assert isinstance(leaves, LeafTables)
-        some = RestLanes(f, lanes, ranked.planes, ranks, fixed, rows_of_leaves, leaves, packed)
+        return LeafGather(f, self.fixed, self.rows_of_leaves, packed.first, outputs, TREES_IN_GROUP)
+
+    def _scan_rest(self, scan: Scan) -> None:
+        """Emit the rows behind `whole`, up to 64 at a time: in lanes, or as a chunk where that is faster."""
+        assert self.lanes is not None
+        assert self.rest is not None
+        assert isinstance(self.leaves, LeafTables)
+        f, whole, scanned = self.f, self.whole, self.scanned
+        some = RestLanes(
+            f, self.lanes, self.ranked.planes, self.ranks, self.fixed, self.rows_of_leaves, self.leaves, self.packed
+        )
         with T.serial(tirx.const(0, "int64"), (scanned - whole + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR) as chunk:
             first = T.Bind(whole + chunk * ROWS_IN_VECTOR)
             count = T.Bind(tirx.Min(scanned - first, tirx.const(ROWS_IN_VECTOR, "int64")))
-            if rest >= ROWS_IN_VECTOR:
+            if self.rest >= ROWS_IN_VECTOR:
                 some.add(first, count)
             else:
-                most = f.size(rest)
+                most = f.size(self.rest)
                 with once_if(tirx.LE(count, most)):
                     some.add(first, count)
                 with once_if(tirx.LT(most, count)):
                     scan.run(first, ROWS_IN_VECTOR)
-    else:
-        chunks.emit(scan.run)
 
-    # For each row, whether it must be added as the source does; or, of the last row, that nothing is added yet.
-    again = T.alloc_buffer((f.block,), "uint8") if not (fixed.exact and in_lanes) else None
-    result = Result(f, node, fixed, None if fixed.exact else again)
-    result.write_many(scanned, lambda column, row: leaves.totals(column, row, WRITTEN))
-    if lanes is not None:
-        codes, together = sets.codes if sets is not None else None, ROWS_TOGETHER if rest is None else 1
-        few = SumLanes(f, lanes, ranked.planes, ranks, places, codes, fixed, rows_of_leaves, together)
+    def _add_in_lanes(self, lanes: PackedLanes, result: Result, again: Any) -> None:
+        """Emit the rows behind `scanned`: four at a time, then one by one. Then those that `again` names, as the source adds them."""
+        f, scanned = self.f, self.scanned
+        codes, together = self.sets.codes if self.sets is not None else None, ROWS_TOGETHER if self.rest is None else 1
+        few = SumLanes(f, lanes, self.ranked.planes, self.ranks, self.places, codes, self.fixed, self.rows_of_leaves, together)
         alone = scanned
-        if rest is None:
+        if self.rest is None:
             # The last four may have places without a row.
             fours = T.Bind((f.rows - scanned + (ROWS_TOGETHER - 1 - most_alone(f.dialect.wide))) // ROWS_TOGETHER)
             with T.serial(tirx.const(0, "int64"), fours) as four:
@@ -287,24 +343,26 @@ def tree_scan(f: Block, node: Node) -> None:
             with T.serial(alone, f.rows) as row:
                 few.run(row, 1)
                 result.write(row, 1, few.totals(1))
-        else:
-            # This code is long, so one copy of it serves both the last row and the rows that nearly tie.
-            with T.serial(alone, f.rows) as row:
-                T.buffer_store(again, tirx.const(NOT_YET, "uint8"), [row])
-            with T.serial(tirx.const(0, "int64"), f.rows) as row, once_if(tirx.NE(again[row], tirx.const(0, "uint8"))):
-                few.run(row, 1)
-                with once_if(tirx.EQ(again[row], tirx.const(NOT_YET, "uint8"))):
-                    result.write(row, 1, few.totals(1))
-                with once_if(tirx.NE(again[row], tirx.const(0, "uint8"))):
-                    few.add_in_order(node, row)
-    else:
-        assert again is not None
-        with T.serial(scanned, f.rows) as row:
+            return
+        # This code is long, so one copy of it serves both the last row and the rows that nearly tie.
+        with T.serial(alone, f.rows) as row:
+            T.buffer_store(again, tirx.const(NOT_YET, "uint8"), [row])
+        with T.serial(tirx.const(0, "int64"), f.rows) as row, once_if(tirx.NE(again[row], tirx.const(0, "uint8"))):
+            few.run(row, 1)
+            with once_if(tirx.EQ(again[row], tirx.const(NOT_YET, "uint8"))):
+                result.write(row, 1, few.totals(1))
+            with once_if(tirx.NE(again[row], tirx.const(0, "uint8"))):
+                few.add_in_order(self.node, row)
+
+    def _add_alone(self, again: Any) -> None:
+        """Emit the rows behind `scanned`, and those that `again` names: from node to node, added as the source does."""
+        f, node = self.f, self.node
+        with T.serial(self.scanned, f.rows) as row:
             T.buffer_store(again, tirx.const(1, "uint8"), [row])
-        alone_ = Patches(f, node, alone=True).one_row if in_patches else RowWalk(Sums(f, node, alone=True)).run_alone
-        first = scanned if fixed.exact else tirx.const(0, "int64")
+        alone = Patches(f, node, alone=True).one_row if self.in_patches else RowWalk(Sums(f, node, alone=True)).run_alone
+        first = self.scanned if self.fixed.exact else tirx.const(0, "int64")
         with T.serial(first, f.rows) as row, T.If(tirx.NE(again[row], tirx.const(0, "uint8"))), T.Then():
-            alone_(row)
+            alone(row)
 
 
 def leaf_numbers(f: Block, node: Node, op: TreeEnsemble) -> None:
