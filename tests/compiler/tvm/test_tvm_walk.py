@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifi
 
 import hbc
 from hbc.compiler.tvm.trees import walk
-from hbc.compiler.tvm.trees.walk import LINE, PackedNodes, lines_of_tiles, pack_nodes, steps_between_tests
+from hbc.compiler.tvm.trees.walk import LINE, PackedNodes, lines_of_tiles, pack_nodes, steps_between_tests, walks_alone_of
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
@@ -112,6 +112,11 @@ def test_forests_from_memory_ask_for_more_lines(monkeypatch: pytest.MonkeyPatch)
     compiled = hbc.convert(model, strategy="walk")
     for rows in (16, 33, 100, 400):
         np.testing.assert_array_equal(compiled.predict(X[:rows]), model.predict(X[:rows]))
+
+
+def test_rows_alone_leave_few_walks_without_a_tree() -> None:
+    assert {trees: walks_alone_of(trees, 13) for trees in (16, 28, 40, 60, 100)} == {16: 16, 28: 14, 40: 14, 60: 16, 100: 16}
+    assert walks_alone_of(60, 12) == walk.WALKS_ALONE
 
 
 def test_steps_between_tests_suit_the_depth() -> None:
