@@ -15,9 +15,9 @@ import numpy as np
 
 from hbc.compiler.tvm.nest.schedule import LANES
 from hbc.compiler.tvm.trees.gpu.memory import LINE
-from hbc.compiler.tvm.trees.gpu.planes import FIRST_LEVELS, PAIRED, PackedPlanes, levels_of, pack_planes, pairs_of
+from hbc.compiler.tvm.trees.gpu.planes import FIRST_LEVELS, PAIRED, PackedPlanes, pack_planes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE
-from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, passes_of
+from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees, pack_staged, passes_of, staged_levels
 from hbc.ir.types import Array, dtype_name
 from hbc.ops.tree import TreeEnsemble
 
@@ -100,21 +100,27 @@ def beside(
     passes.rounds = passes_of(op, form.threads(op))
     tile.rounds = tiles.count / passes.rounds
     tree.rounds = op.n_trees / tiles.count
-    for outer in (None, tile):
-        copying = [loop for loop in within[outer] if any("cp_async" in lines[line - 1] for line in own[loop])]
-        sizes = np.diff(tiles.pieces).mean(), tree.rounds * form.head_bytes / PIECE
-        for loop, pieces in zip(copying, sizes, strict=False):
-            loop.rounds = float(np.ceil(np.maximum(pieces - np.arange(0, threads, LANES), 0) / threads).mean()) / written(loop)
     ranking = next(loop for loop in loops if passes not in loop.around() and len(within[loop]) >= 2)
-    *searches, planes = within[ranking]
-    ranked = form.ranked(op)
+    copies = {
+        outer: [loop for loop in within[outer] if any("cp_async" in lines[line - 1] for line in own[loop])]
+        for outer in (None, ranking, tile)
+    }
+    of_tiles = np.diff(tiles.pieces).mean(), tree.rounds * form.head_bytes / PIECE
+    ranked, dtype, staged = form.ranked(op), dtype_name(op.threshold.dtype), staged_levels(op, form)
     columns = np.array([loop_rounds(lines[loop.first - 1]) for loop in ranking.around()])  # a group of them after the other
     for loop, rounds in zip(ranking.around(), columns, strict=True):
         loop.rounds = rounds
-    levels, dtype = levels_of(ranked), dtype_name(op.threshold.dtype)
-    pairs = pairs_of(levels, dtype)
-    lines_of_step = dict(zip(searches, lines_of_search(pack_planes(ranked, dtype), pairs, x), strict=False))
-    for search, rounds in zip(searches, (levels - FIRST_LEVELS - 2 * pairs, pairs), strict=False):
+    packed = pack_staged(form, op) if staged else pack_planes(ranked, dtype)
+    upper = packed.levels - 2 * packed.pairs
+    of_column = np.array((packed.thresholds.itemsize << upper).sum() / columns.prod() / PIECE)
+    if staged:  # the first loop copies those of the first column
+        copies[None] = copies[None][1:]
+    for copying, sizes in ((copies[None], of_tiles), (copies[tile], of_tiles), (copies[ranking], [of_column])):
+        for loop, pieces in zip(copying, sizes, strict=False):
+            loop.rounds = float(np.ceil(np.maximum(pieces - np.arange(0, threads, LANES), 0) / threads).mean()) / written(loop)
+    *searches, planes = [loop for loop in within[ranking] if loop not in copies[ranking]]
+    lines_of_step = dict(zip(searches, lines_of_search(packed, bool(staged), x), strict=False))
+    for search, rounds in zip(searches, (upper - FIRST_LEVELS, packed.pairs), strict=False):
         search.rounds = rounds.sum() / columns.prod() / written(search)
     planes.rounds = form.planes(op) * 8 / form.bits / columns.prod() / written(planes)
     own_rows = np.arange(LANES) * rows
@@ -137,7 +143,7 @@ def beside(
                 size = lines_of_result
             elif moved[1] == "LDG" and re.search(r"\bx\d*_ptr\b", lines[line - 1]):
                 size = lines_of_row
-            elif moved[1] == "LDG" and around and around[-1] in lines_of_step:
+            elif moved[1] in ("LDG", "LDS") and around and around[-1] in lines_of_step:
                 size = lines_of_step[around[-1]]
             into[WAVEFRONTS] += times * size
     for name in found.trees:
@@ -155,21 +161,27 @@ def pieces_of_read(places: Array) -> int:
     return len(np.unique(places // LINE))
 
 
-def lines_of_search(planes: PackedPlanes, pairs: Array, x: Array) -> tuple[float, float]:
-    """The lines of L1 that a warp reads in a step of the search for the ranks of a row each, on average: a level, and a pair of them."""
+def lines_of_search(planes: PackedPlanes, staged: bool, x: Array) -> tuple[float, float]:
+    """What a warp reads in a step of the search for the ranks of a row each, on average, in a level and in a pair of them: lines of L1, or
+    wavefronts of levels that are staged in shared memory."""
     size, of_levels, of_pairs = planes.thresholds.itemsize, list[float](), list[float]()
 
-    def read(places: Array) -> float:
-        return float(np.mean([pieces_of_read(warp * size) for warp in places.reshape(-1, LANES)]))
+    def read(places: Array, cost: Callable[[Array], float]) -> float:
+        return float(np.mean([cost(warp * size) for warp in places.reshape(-1, LANES)]))
 
-    for feature, levels, start, paired in zip(planes.feature, planes.levels, planes.start, pairs, strict=True):
+    for feature, levels, start, pairs in zip(planes.feature, planes.levels, planes.start, planes.pairs, strict=True):
         at, value = np.ones(len(x), np.int64), x[:, feature]
-        for level in range(levels - 2 * paired):
+        for level in range(levels - 2 * pairs):
             if level >= FIRST_LEVELS:
-                of_levels.append(read(start + at))
+                of_levels.append(read(start + at, wavefronts_of_read if staged else pieces_of_read))
             at = 2 * at + (planes.thresholds[start + at] < value)
-        for _ in range(paired):
+        for _ in range(pairs):
             places = start + PAIRED * at
-            of_pairs.append(read(places))
+            of_pairs.append(read(places, pieces_of_read))
             at = PAIRED * at + sum((planes.thresholds[places + i] < value).astype(np.int64) for i in range(PAIRED - 1))
     return float(np.mean(of_levels)), float(np.mean(of_pairs or [0.0]))
+
+
+def wavefronts_of_read(places: Array) -> int:
+    """The wavefronts in which a warp reads words of shared memory that begin at these bytes: the most words of a bank."""
+    return int(np.bincount(np.unique(places // WORD) % LANES).max())

@@ -9,7 +9,7 @@ pytest.importorskip("tvm")
 pytest.importorskip("lightgbm")
 pytest.importorskip("xgboost")
 pytest.importorskip("sklearn")
-from cuda_on_cpu.counts import TREES, models, training_data, trees_of
+from cuda_on_cpu.counts import TREES, kinds, models, training_data, trees_of
 from random_trees import random_tree
 
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, cycles
@@ -27,16 +27,19 @@ COUNTED = {
     "XGBoost, depth 6": {"levels": 5244, "links": 10631, "far_links": 9695, "wide_links": 9763},
     "XGBoost, depth 8": {"levels": 7818, "links": 13722},
     "forest, depth 8": {"levels": 9122, "links": 14750},
+    "XGBoost, exact": {"wide_levels": 9187},
 }
 """Model → strategy → the clocks of an SM for a warp of rows and 500 trees, by `python -m cuda_on_cpu.counts`. Without those that wait for
 L2: 500 trees do, and fewer do not."""
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * ("depth 8" in name)) for name in COUNTED])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * ("depth 8" in name or "exact" in name)) for name in COUNTED]
+)
 def test_costs_are_near_the_counts_of_whole_kernels(name: str) -> None:
     """So near that the cheapest strategy is one of those that take the fewest clocks."""
-    op, counted = trees_of(models()[name](*training_data(np.random.default_rng(0)))), COUNTED[name]
+    op, counted = trees_of((models() | kinds())[name](*training_data(np.random.default_rng(0)))), COUNTED[name]
     found = {form: clocks(rank_work(op, FORMS[form]) + FORMS[form].work(op) * (TREES / op.n_trees)) for form in counted}
     assert found == pytest.approx(counted, rel=0.03)
     assert counted[min(found, key=found.__getitem__)] <= 1.03 * min(counted.values())

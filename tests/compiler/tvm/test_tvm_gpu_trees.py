@@ -24,9 +24,7 @@ from hbc.compiler.tvm.trees.gpu.lanes import MOST_TREES, rows_of_lanes, trees_of
 from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, memory_cycles, on_the_way, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
-from hbc.compiler.tvm.trees.gpu.planes import levels_of, pairs_of
 from hbc.compiler.tvm.trees.gpu.tile_sizes import FEW_TILE_BYTES, LARGE_TILE_BYTES, TILE_BYTES, tiles_for_few, tiles_for_many
-from hbc.compiler.tvm.trees.gpu.wide_levels import MOST_RANK
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.types import Array
@@ -455,55 +453,6 @@ def test_many_thresholds_a_feature_in_levels(width: int, dtype: str) -> None:
         missing_left=(op.missing_left | (op.feature == 1)) & (op.feature != 2),
     )
     assert_chosen(op, ["wide_levels", "wide_links"], rows_at_thresholds(rng, op, 1300, 4), width)
-
-
-@emulates
-@pytest.mark.parametrize("strategy", FORMS)
-@pytest.mark.parametrize("missing", [False, True])
-def test_levels_of_thresholds_in_pairs(missing: bool, strategy: str) -> None:
-    """Columns of more than 512 thresholds of float32, whose last levels are read two at a time: one pair, two, and none."""
-    rng = np.random.default_rng(missing)
-    op = join([bounded(rng, 8, 3, 0.05) for _ in range(40)], np.zeros(1))
-    op = replace(
-        op,
-        threshold=np.where(
-            op.feature == 2, np.round(rng.normal(size=len(op.feature)), 1), rng.normal(size=len(op.feature))
-        ).astype("f4"),
-        missing_left=op.missing_left & missing,
-    )
-    found = pairs_of(levels_of(FORMS[strategy].ranked(op)), "f32")
-    assert (found > 0).sum() >= 2
-    assert found.min() == 0
-    data = rows_at_thresholds(rng, op, 300, 8)
-    (found,), (expected,), launches = run(op.run_as(strategy)(input_of(data)), data=data, seed=5)
-    np.testing.assert_array_equal(found, expected)
-    assert all(launch.dynamic for launch in launches)
-
-
-@emulates
-@pytest.mark.parametrize("both_ways", [False, True])
-def test_the_most_thresholds_of_15_bits(both_ways: bool) -> None:
-    """The greatest ranks of rows and nodes, and NaN beside them."""
-    rng = np.random.default_rng(0)
-    count = MOST_RANK - 1
-    grown = [perfect_tree(rng, 8, np.arange(255.0) + 255 * tree) for tree in range(-(-count // 255))]
-    op = join(grown, np.zeros(1))
-    inner = op.feature >= 0
-    op = replace(
-        op,
-        feature=np.where(inner, 0, -1).astype(op.feature.dtype),
-        threshold=np.where(inner, np.minimum(op.threshold, count - 1), 0).astype("f4"),
-        missing_left=both_ways & (rng.random(len(inner)) < 0.5),
-    )
-    assert FORMS["wide_levels"].ranked(op).most_thresholds == count
-    assert FORMS["wide_levels"].fits(op)
-    repeated = op.threshold == count - 1
-    one_more = replace(op, threshold=np.where(repeated & (np.cumsum(repeated) == 1), np.float32(-1), op.threshold))
-    assert FORMS["wide_levels"].fits(one_more) == both_ways  # a column for each direction
-    op = one_more if both_ways else op
-    data = rows_at_thresholds(rng, op, 400, 1)
-    (found,), (expected,), _ = run(op.run_as("wide_levels")(input_of(data)), data=data)
-    np.testing.assert_array_equal(found, expected)
 
 
 @emulates

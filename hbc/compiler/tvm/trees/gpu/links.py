@@ -9,6 +9,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
+from hbc.compiler.tvm.trees.gpu.copies import begin_copy
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, Bounds, PackedTrees, TiledTrees, by_output
@@ -144,7 +145,7 @@ class Links(TiledTrees):
         """Beside the trees, their heads. They lie behind the trees."""
         super().copy(tile, place)
         start = T.Bind(place * self.tiles.size + tile.pieces * PIECE + self.start)
-        self.copy_pieces(self.packed.heads, tile.first_tree, tile.trees, start)
+        begin_copy(self.f, self.schedule, self.packed.heads, "i32", tile.first_tree, tile.trees, start)
 
     def enter(self, tile: Bounds, place: Expr) -> None:
         self.first_head = T.Bind(self.begin(place, WORD) + tile.pieces * (PIECE // WORD))

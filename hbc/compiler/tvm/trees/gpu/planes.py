@@ -10,6 +10,7 @@ The code computes, in each thread for its four or eight rows:
         # a thread with one row goes down three levels at once: it waits for memory a third as often
         for each pair of levels far down, of float32:
             at = 4 * at + the sum of (thresholds[4 * at + i] < x[row, feature])    # i = 0, 1, 2, in one read of 16 bytes
+        # columns of many thresholds: the threads copy those of the next column to shared memory meanwhile, but for the pairs
         for plane of the column:
             byte = nan_byte[plane] if isnan(x) else min(max(at - 2^levels - first[plane], 0), 255)
         bytes[plane][thread] = the bytes of four rows, one word (of eight rows, two words, each in a part of the plane)
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import tirx
@@ -35,6 +36,7 @@ from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import GpuFewRows, GpuTiles
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
+from hbc.compiler.tvm.trees.gpu.copies import begin_copy, wait_for_copies
 from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE
 from hbc.ir.graph import Input, Node
 from hbc.ir.types import NUMPY_DTYPES, Array
@@ -59,9 +61,10 @@ can be."""
 class PackedPlanes:
     """How rows become bytes. All arrays of integers are i64.
 
-    feature [C]: the feature of each ranked column. levels [C]: the levels of its thresholds. start [C]: where those begin, at a place 0
-    that is none. thresholds: of all columns, each in level order from its place 1 on, and filled up with inf to 2^levels - 1. Those of a
-    pair of levels (`pairs_of`) lie together: of the place p in the upper one at 4p, in ascending order.
+    feature [C]: the feature of each ranked column. levels [C]: the levels of its thresholds. pairs [C]: how many pairs of these are read at
+    once (`pairs_of`). start [C]: where the thresholds begin, at a place 0 that is none. thresholds: of all columns, each in level order
+    from its place 1 on, and filled up with inf to 2^levels - 1. Those of a pair lie together: of the place p in the upper level at 4p, in
+    ascending order.
     planes [C + 1]: column c has the planes planes[c]:planes[c + 1]. first [P]: the rank that is byte 0 of a plane.
     nan_byte [P]: the byte of NaN.
     number [P]: for each plane of `RankedTrees`, its number here, where the planes of a column lie together.
@@ -69,6 +72,7 @@ class PackedPlanes:
 
     feature: Array
     levels: Array
+    pairs: Array
     start: Array
     thresholds: Array
     planes: Array
@@ -77,9 +81,20 @@ class PackedPlanes:
     number: Array
 
 
-def pack_planes(ranked: RankedTrees, dtype: str, bits: int = 8, mark: int = 0) -> PackedPlanes:
+class Staging(NamedTuple):
+    """Where thresholds pass through shared memory: those of a column while those of the next one arrive.
+
+    start: the byte of shared memory. levels: of a column, at most. There is room for so many of two columns."""
+
+    start: int
+    levels: int
+
+
+def pack_planes(
+    ranked: RankedTrees, dtype: str, bits: int = 8, mark: int = 0, single: int = LEVELS_OF_FEW_LINES
+) -> PackedPlanes:
     """Pack the planes. dtype: of the thresholds. bits: of a rank; 16: a plane has all ranks of a column. mark: 1 if the lowest of them
-    marks NaN that go to both sides, so that no plane has a copy for these."""
+    marks NaN that go to both sides, so that no plane has a copy for these. single: see `pairs_of`."""
     below = ranked.below[:0] if mark else ranked.below
     if bits == 16:
         whole, of = np.arange(len(ranked.thresholds)), np.zeros(len(ranked.thresholds), np.int64)
@@ -94,7 +109,7 @@ def pack_planes(ranked: RankedTrees, dtype: str, bits: int = 8, mark: int = 0) -
     nan_byte[ranked.below[: len(ranked.below) * mark]] |= mark
     nan_byte[len(whole) :] = 0
     levels, end, start = levels_of(ranked), 0, []
-    pairs = pairs_of(levels, dtype)
+    pairs = pairs_of(levels, dtype, single)
     for size in (2 ** (levels + (pairs > 0))).tolist():
         multiple = min(size, LINE_OF_THRESHOLDS)
         start.append(-(-end // multiple) * multiple)
@@ -113,6 +128,7 @@ def pack_planes(ranked: RankedTrees, dtype: str, bits: int = 8, mark: int = 0) -
     return PackedPlanes(
         feature=ranked.column_feature.astype(np.int64),
         levels=levels,
+        pairs=pairs,
         start=np.array(start, np.int64),
         thresholds=thresholds,
         planes=np.searchsorted(columns[order], np.arange(len(levels) + 1)),
@@ -127,9 +143,10 @@ def levels_of(ranked: RankedTrees) -> Array:
     return np.array([max(len(values).bit_length(), FIRST_LEVELS) for values in ranked.thresholds], np.int64)
 
 
-def pairs_of(levels: Array, dtype: str) -> Array:
-    """i64[C]: how many pairs of levels at the end of each column are read at once. dtype: of the thresholds."""
-    return np.maximum(levels - LEVELS_OF_FEW_LINES, 0) // 2 * (NUMPY_DTYPES[dtype].itemsize * PAIRED == PIECE)
+def pairs_of(levels: Array, dtype: str, single: int = LEVELS_OF_FEW_LINES) -> Array:
+    """i64[C]: how many pairs of levels at the end of each column are read at once. dtype: of the thresholds. single: the levels that are
+    read one after the other, and one more where the number of the others is odd."""
+    return np.maximum(levels - single, 0) // 2 * (NUMPY_DTYPES[dtype].itemsize * PAIRED == PIECE)
 
 
 def _level_order(values: Array, levels: int) -> Array:
@@ -145,9 +162,17 @@ def words_of_plane(schedule: GpuTiles, bits: int) -> int:
     return -(-schedule.rows_of_thread * bits // 32)
 
 
-def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bits: int = 8, mark: int = 0) -> None:
+def fill_planes(
+    f: Block,
+    schedule: GpuTiles,
+    x: Node,
+    packed: PackedPlanes,
+    bits: int = 8,
+    mark: int = 0,
+    staging: Staging | None = None,
+) -> None:
     """Emit the ranks of the thread's rows, of so many bits. They lie at the beginning of the block's shared memory. mark: see
-    `pack_planes`."""
+    `pack_planes`. staging: None: all thresholds are read from the card's memory."""
     dtype, at_once = x.type.dtype, columns_at_once(schedule, x, packed)
     packed, each = _in_groups(packed, at_once)
     words = schedule.view("uint32")
@@ -158,18 +183,21 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
     count = schedule.rows_of_thread
     values = T.alloc_buffer((count,), DTYPES[dtype], scope="local")
     at, word = T.alloc_buffer((count,), "int32", scope="local"), T.alloc_buffer((1,), "uint32", scope="local")
-    paired = pairs_of(packed.levels, dtype).any()
+    paired = packed.pairs.any()
     if paired:
+        pairs_of_column = f.own(packed.pairs, "i64")
         pair = T.alloc_buffer((PAIRED,), DTYPES[dtype], scope="local")
     rows, zero, one = range(count), tirx.const(0, "int32"), tirx.const(1, "int32")
 
     def small(array: Array, position: Expr) -> Expr:
         return tirx.Cast("int32", f.constant(array, "i64", position))
 
+    stage = None if staging is None else _Stage(f, schedule, packed, thresholds, dtype, staging)
     with _columns(f, schedule, x, packed, at_once, each) as (column, read):
         for row in rows:
             read(values, row)
             T.buffer_store(at, one, [row])
+        near = None if stage is None else stage.next(column)
         depth, begin = T.Bind(small(levels, column)), T.Bind(small(start, column))
 
         def threshold_at(place: Expr) -> Expr:
@@ -194,19 +222,20 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
             with T.serial(zero, turns, **once):
                 for row in rows:
                     below = [T.Bind((at[row] << level) + i) for level in range(together) for i in range(1 << level)]
-                    compared = [threshold_at(place) for place in below]
+                    compared = [threshold_at(place) if near is None else T.Bind(near(place)) for place in below]
                     above = [tirx.Cast("int32", tirx.LT(threshold, values[row])) for threshold in compared]
                     T.buffer_store(at, reduce(tirx.Add, above, at[row] << together), [row])
 
         upper = depth
         if paired:
-            pairs = T.Bind(tirx.shift_right(tirx.Max(depth - LEVELS_OF_FEW_LINES, zero), one))
+            pairs = T.Bind(small(pairs_of_column, column))
             upper = T.Bind(depth - 2 * pairs)
         if count == 1:
             levels_at_once = tirx.const(LEVELS_AT_ONCE, "int32")
             descend(tirx.truncmod(upper, levels_at_once), 1)
             descend(tirx.truncdiv(upper, levels_at_once), LEVELS_AT_ONCE)
         else:
+            # They are not read of shared memory: nvcc would keep its address in another kind of register (copies.py).
             first_thresholds = [threshold_at(tirx.const(place, "int32")) for place in range(1, 1 << FIRST_LEVELS)]
             for row in rows:
                 above = [tirx.Cast("int32", tirx.LT(threshold, values[row])) for threshold in first_thresholds]
@@ -229,6 +258,40 @@ def fill_planes(f: Block, schedule: GpuTiles, x: Node, packed: PackedPlanes, bit
                     T.buffer_store(word, tirx.bitwise_or(word[0], shifted), [0])
                 at_word = (tirx.Cast("int32", plane) * parts + part) * schedule.words + schedule.word
                 T.buffer_store(words, word[0], [at_word])
+
+
+class _Stage:
+    """Emits the copies of thresholds to shared memory, and the reads there. Columns take turns in two places."""
+
+    def __init__(
+        self, f: Block, schedule: GpuTiles, packed: PackedPlanes, thresholds: Array, dtype: str, staging: Staging
+    ) -> None:
+        """thresholds: those of the columns, as the code reads them."""
+        self.f, self.schedule, self.thresholds, self.dtype = f, schedule, thresholds, dtype
+        self.size, self.start = NUMPY_DTYPES[dtype].itemsize, staging.start
+        self.room = self.size << staging.levels
+        upper = packed.levels - 2 * packed.pairs
+        assert upper.max(initial=0) <= staging.levels
+        pieces = np.where(upper > 0, (self.size << upper) // PIECE, 0)
+        self.pieces = f.own(np.append(pieces, 0), "i32")  # behind the last column there is none to copy
+        self.first = f.own(np.append(packed.start, 0) * self.size // PIECE, "i32")
+        self.memory = schedule.view(DTYPES[dtype])
+        self._copy(tirx.const(0, "int64"))
+
+    def next(self, column: Expr) -> Callable[[Expr], Expr]:
+        """Wait for the thresholds of a column, and begin to copy those of the next one. Returns what reads the one at a place."""
+        wait_for_copies(self.schedule)
+        self._copy(column + 1)
+        begin = T.Bind(self._place(column) // self.size)
+        return lambda place: self.memory[begin + place]
+
+    def _place(self, column: Expr) -> Expr:
+        """The byte of shared memory where the thresholds of a column begin."""
+        return tirx.bitwise_and(tirx.Cast("int32", column), tirx.const(1, "int32")) * self.room + self.start
+
+    def _copy(self, column: Expr) -> None:
+        first, count = (T.Bind(self.f.constant(numbers, "i32", column)) for numbers in (self.first, self.pieces))
+        begin_copy(self.f, self.schedule, self.thresholds, self.dtype, first, count, T.Bind(self._place(column)))
 
 
 def columns_at_once(schedule: GpuTiles, x: Node, packed: PackedPlanes) -> int:
@@ -257,11 +320,11 @@ def _in_groups(packed: PackedPlanes, at_once: int) -> tuple[PackedPlanes, int]:
     number = np.arange(len(own)) - np.searchsorted(own, own)  # of each column among those of its feature
     each = int(number.max()) + 1
     place = own * each + number
-    levels, start = np.zeros((2, (end - first) * each), np.int64)
-    levels[place], start[place] = packed.levels, packed.start
+    levels, pairs, start = np.zeros((3, (end - first) * each), np.int64)
+    levels[place], pairs[place], start[place] = packed.levels, packed.pairs, packed.start
     planes = packed.planes[np.searchsorted(place, np.arange(len(levels) + 1))]
     feature = np.repeat(np.arange(first, end), each)
-    return replace(packed, feature=feature, levels=levels, start=start, planes=planes), each
+    return replace(packed, feature=feature, levels=levels, pairs=pairs, start=start, planes=planes), each
 
 
 @contextmanager

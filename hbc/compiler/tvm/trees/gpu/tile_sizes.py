@@ -25,6 +25,8 @@ driver takes 1 KB for each block)."""
 TILE_BYTES, LARGE_TILE_BYTES = 8 << 10, 16 << 10
 """The bytes of a tile of such a block, about: what BLOCK_BYTES leave, from the first number to the second. 8 KB are a piece for each of 512
 threads. In all 16 warps together a tile takes about 210 clocks of an SM beside the walks (docs/gpu.md), so larger ones are better."""
+THRESHOLD_BYTES = 16 << 10
+"""The most bytes of the thresholds of two columns that pass through shared memory before the tiles: 2,048 of float32 each."""
 MOST_TILE_BYTES = MOST_SHARED - PLANE_BYTES
 """The most bytes of a tree."""
 FEW_TILE_BYTES = 16 << 10

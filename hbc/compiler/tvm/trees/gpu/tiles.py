@@ -1,6 +1,6 @@
 """What tree kernels of a GPU have in common that let trees pass through shared memory, a tile of them at a time.
 
-    all threads begin to copy the first tile, 16 bytes at a time
+    all threads begin to copy the first tile, 16 bytes at a time             # after the planes, if thresholds pass through its place
     the planes of the block's rows are computed (planes.py), and stay in shared memory
     for output in outputs:                                                   # a few columns at a time, if leaves are vectors
         sums = base[output]                                                  # of each thread's rows, in registers
@@ -42,18 +42,28 @@ from hbc.compiler.tvm.nest.schedule import (
     staged_stride,
 )
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
+from hbc.compiler.tvm.trees.gpu.copies import begin_copy, wait_for_copies
 from hbc.compiler.tvm.trees.gpu.memory import LINE, different
 from hbc.compiler.tvm.trees.gpu.planes import (
     FIRST_LEVELS,
     LEVELS_OF_FEW_LINES,
     PackedPlanes,
+    Staging,
     fill_planes,
     levels_of,
     pack_planes,
     pairs_of,
     words_of_plane,
 )
-from hbc.compiler.tvm.trees.gpu.tile_sizes import PIECE, PLANE_BYTES, STAGED_BYTES, Tiles, tiles_for_few, tiles_for_many
+from hbc.compiler.tvm.trees.gpu.tile_sizes import (
+    PIECE,
+    PLANE_BYTES,
+    STAGED_BYTES,
+    THRESHOLD_BYTES,
+    Tiles,
+    tiles_for_few,
+    tiles_for_many,
+)
 from hbc.compiler.tvm.trees.gpu.work import PARTS, work
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.graph import Node
@@ -74,6 +84,8 @@ WORK_OF_COLUMN = {4: work(20.4, 10.6, 8.0, 2.2), 8: work(12.3, 5.4, 7.6, 0.8)}
 """A column with its first levels of thresholds, by the rows of a thread."""
 WORK_OF_PLANE, WORK_OF_LEVEL = work(15.0, 10.0, 1.4, 1.0), work(8.0, 3.3, 3.4, 1.25)
 """A level of the search among a column's thresholds, below the first ones. A wavefront here is a line of L1 that has thresholds."""
+WORK_OF_STAGED, READS_OF_STAGED = work(0.0, 1.9, -2.0, 0.0), 3.4
+"""What such a level has more if its thresholds are in shared memory; and the wavefronts of a warp that reads one of the levels far down."""
 LINES_OF_READ = 32.0
 """Lines of L1 that a warp reads of X, for one column or for 16 bytes of each row (planes.py)."""
 
@@ -117,6 +129,9 @@ class TiledTrees(ABC):
     """Those of a rank."""
     mark = 0
     """1 if the lowest one marks NaN that go to both sides (planes.py)."""
+
+    stages = False
+    """Whether thresholds pass through shared memory, where a column has many (`staged_levels`)."""
 
     def __init__(self, f: Block, node: Node) -> None:
         assert isinstance(node.op, TreeEnsemble)
@@ -222,15 +237,21 @@ class TiledTrees(ABC):
         first = f.own(self.tiles.first, "i32")
         base = f.own(self.op.base, self.dtype)
         self.schedule.barrier()  # planes and tiles lie where other threads may still read those of an ensemble before
-        if self.tiles.early:
-            zero = tirx.const(0, "int32")
-            self.copy(self.bounds(zero), zero)
-        if len(packed.planes.first):
-            fill_planes(f, self.schedule, node.inputs[0], packed.planes, self.bits, self.mark)
+        levels = 0 if isinstance(self.schedule, GpuFewRows) else staged_levels(self.op, type(self))
+        if levels:
+            planes = f.once(_staged_planes(type(self)), self.op)
+            staging = Staging(self.start, levels)
+            fill_planes(f, self.schedule, node.inputs[0], planes, self.bits, self.mark, staging)
+            self.schedule.barrier()  # tiles lie where other threads still read thresholds
+            self._begin_first_tile()
+        else:
+            self._begin_first_tile()
+            if len(packed.planes.first):
+                fill_planes(f, self.schedule, node.inputs[0], packed.planes, self.bits, self.mark)
         if isinstance(self.schedule, GpuFewRows):
             T.buffer_store(self.turn, tirx.const(0, "int32"), [0])
             if self.tiles.early:
-                self.wait()
+                wait_for_copies(self.schedule)
             else:
                 self.schedule.barrier()  # other warps read the planes
         with self._passes() as (number, output, group):
@@ -248,6 +269,12 @@ class TiledTrees(ABC):
             with self._columns() as column:
                 for row in self.rows:
                     f.store(node, output + column, Row(tirx.const(row, "int64")), self.sums[self._place(row, column)])
+
+    def _begin_first_tile(self) -> None:
+        """Begin to copy the first tile, if it is copied before the threads wait for it."""
+        if self.tiles.early:
+            zero = tirx.const(0, "int32")
+            self.copy(self.bounds(zero), zero)
 
     @contextmanager
     def _passes(self) -> Iterator[tuple[Expr, Expr, Expr]]:
@@ -297,7 +324,7 @@ class TiledTrees(ABC):
                 with self._columns() as column:
                     T.buffer_store(reached, self.value(tree, 0, self._column(output, column)), [place(own, column)])
             if self.tiles.places == 2:
-                self.wait()
+                wait_for_copies(self.schedule)
             else:
                 schedule.barrier()
             walked = T.serial(tirx.const(0, "int32"), tirx.Min(walkers, count - turn * walkers))
@@ -352,7 +379,7 @@ class TiledTrees(ABC):
                 self.schedule.barrier()
                 self.copy(here, zero)
             if not (self.tiles.early and few):
-                self.wait()
+                wait_for_copies(self.schedule)
             self.enter(here, zero)
             return here.trees
         # The passes over leaves of several values read all tiles again. Otherwise tiles have one numbering over all passes.
@@ -366,7 +393,7 @@ class TiledTrees(ABC):
         )
         place = T.Bind(tirx.bitwise_and(turn, one))
         if not few:
-            self.wait()
+            wait_for_copies(self.schedule)
         self.copy(following, one - place)
         self.enter(here, place)
         return here.trees
@@ -382,24 +409,7 @@ class TiledTrees(ABC):
     def copy(self, tile: Bounds, place: Expr) -> None:
         """Emit what begins to copy a tile to a place in shared memory, 0 or 1."""
         start = T.Bind(place * self.tiles.size + self.start)
-        self.copy_pieces(self.packed.words, tile.first_piece, tile.pieces, start)
-
-    def copy_pieces(self, words: Array, first: Expr, count: Expr, place: Expr) -> None:
-        """Emit what begins to copy pieces of an array i32 to a byte of shared memory, each by another thread."""
-        memory, threads, thread = self.schedule.view("int32"), self.schedule.threads, self.schedule.thread
-        # If nvcc unrolls this loop, it keeps the address of shared memory in another kind of register, and a step of a row takes an
-        # instruction more.
-        rounds = T.Bind(tirx.truncdiv(count - thread + (threads - 1), tirx.const(threads, "int32")))
-        with T.serial(tirx.const(0, "int32"), rounds, annotations={"disable_unroll": True}) as number:
-            at = T.Bind(number * threads + thread)
-            source = self.f.constant(words, "i32", tirx.Cast("int64", first + at) * (PIECE // WORD))
-            target = memory[tirx.shift_right(place, tirx.const(2, "int32")) + at * (PIECE // WORD)]
-            T.evaluate(T.ptx["cp.async.cg.shared.global"](T.address_of(target), T.address_of(source), PIECE))
-
-    def wait(self) -> None:
-        """Emit what waits until all threads have copied what they began to copy."""
-        T.evaluate(T.ptx["cp.async.wait_all"]())
-        self.schedule.barrier()
+        begin_copy(self.f, self.schedule, self.packed.words, "i32", tile.first_piece, tile.pieces, start)
 
     @abstractmethod
     def enter(self, tile: Bounds, place: Expr) -> None:
@@ -432,6 +442,31 @@ def _pack(form: type[TiledTrees], rows: int, op: TreeEnsemble) -> PackedTrees:
     return form.pack(op, ranked, pack_planes(ranked, dtype_name(op.threshold.dtype), form.bits, form.mark), rows)
 
 
+def staged_levels(op: TreeEnsemble, form: type[TiledTrees]) -> int:
+    """How many levels of a column's thresholds pass through shared memory before those of the next one, in blocks for many rows; 0 if none
+    do.
+
+    They lie where tiles lie later. It pays for columns of so many levels that a warp reads many lines of L1 for one.
+    """
+    levels, size = levels_of(form.ranked(op)), op.threshold.itemsize
+    most = int(levels.max(initial=0))
+    staged = min((THRESHOLD_BYTES // (2 * size)).bit_length() - 1, most)
+    upper = levels - 2 * pairs_of(levels, dtype_name(op.threshold.dtype), staged - 1)
+    return staged if form.stages and most > LEVELS_OF_FEW_LINES and upper.max() <= staged else 0
+
+
+@cache
+def _staged_planes(form: type[TiledTrees]) -> partial[PackedPlanes]:
+    """The function that packs the planes for `staged_levels`, always the same one."""
+    return partial(pack_staged, form)
+
+
+def pack_staged(form: type[TiledTrees], op: TreeEnsemble) -> PackedPlanes:
+    """The planes whose thresholds pass through shared memory."""
+    dtype = dtype_name(op.threshold.dtype)
+    return pack_planes(form.ranked(op), dtype, form.bits, form.mark, staged_levels(op, form) - 1)
+
+
 def passes_of(op: TreeEnsemble, threads: int) -> int:
     """The passes of blocks of so many threads: one for each output, or for some values of the leaves."""
     width = op.values.shape[1]
@@ -451,7 +486,9 @@ def by_output(op: TreeEnsemble) -> list[Array]:
 
 def shared_bytes(op: TreeEnsemble, form: type[TiledTrees], threads: int) -> int:
     """The bytes of shared memory that an ensemble takes. TVM asks for some."""
-    return max(form.planes(op) * threads * WORD + form.tiles_of(op)[0].bytes, PIECE)
+    levels = staged_levels(op, form)
+    thresholds = 2 * op.threshold.itemsize << levels if levels else 0
+    return max(form.planes(op) * threads * WORD + max(form.tiles_of(op)[0].bytes, thresholds), PIECE)
 
 
 def shared_bytes_of_few(op: TreeEnsemble, form: type[TiledTrees]) -> int:
@@ -485,15 +522,22 @@ def rank_work(op: TreeEnsemble, form: type[TiledTrees]) -> Array:
         + WORK_OF_PLANE * form.planes(op)
         + WORK_OF_LEVEL * int((levels - FIRST_LEVELS).sum())
     )
-    pairs = pairs_of(levels, dtype_name(op.threshold.dtype))
-    lines = sum(_lines_of_far(*column, op.threshold.itemsize) for column in zip(levels.tolist(), pairs.tolist(), strict=True))
+    staged, size = staged_levels(op, form), op.threshold.itemsize
+    pairs = pairs_of(levels, dtype_name(op.threshold.dtype), staged - 1 if staged else LEVELS_OF_FEW_LINES)
+    lines = sum(_reads_of_far(*column, size, staged > 0) for column in zip(levels.tolist(), pairs.tolist(), strict=True))
+    if staged:
+        upper = levels - 2 * pairs
+        counted = counted + WORK_OF_STAGED * int((upper - FIRST_LEVELS).sum())
+        lines += float((size << upper).sum()) / LINE * LANES / (form.threads(op) * WORD)  # copies of a block
     return counted + work(0.0, 0.0, 0.0, LINES_OF_READ * reads + lines)
 
 
-def _lines_of_far(levels: int, pairs: int, size: int) -> float:
-    """The lines of L1 that a warp reads of the levels of a column far down, beyond those of WORK_OF_LEVEL. size: of a threshold."""
+def _reads_of_far(levels: int, pairs: int, size: int, staged: bool) -> float:
+    """The lines of L1 that a warp reads of the levels of a column far down, beyond those of WORK_OF_LEVEL. size: of a threshold. staged:
+    the levels that are not in pairs are wavefronts of shared memory."""
     upper = levels - 2 * pairs
-    read = [size << level for level in range(LEVELS_OF_FEW_LINES, upper)]
+    read = [] if staged else [size << level for level in range(LEVELS_OF_FEW_LINES, upper)]
     read += [PIECE << level for level in range(upper, levels, 2)]
+    near = READS_OF_STAGED * max(upper - LEVELS_OF_FEW_LINES, 0) if staged else 0.0
     counted = WORK_OF_LEVEL[PARTS.index("wavefronts")] * max(levels - LEVELS_OF_FEW_LINES, 0)
-    return float(different(np.array(read) / LINE, LANES).sum()) - counted
+    return float(different(np.array(read) / LINE, LANES).sum()) + near - counted

@@ -28,7 +28,7 @@ TOP_LEVELS = 2
 """The levels whose nodes are read once for all rows of a thread."""
 WORK_OF_TOP, WORK_OF_STEP = work(14.2, 8.2, 3.7, 0.0), work(7.0, 3.0, 2.0, 2.0)
 """The work of the first levels and of the loop over trees, without reads of shared memory; and that of a level below."""
-BEYOND_BANKS = {7: 0.25, 8: 0.55}
+BEYOND_BANKS = {7: 0.25, 8: 0.45}
 """Wavefronts of a warp that reads nodes of the levels 6 and 7, beside the first of each, by the levels of trees."""
 
 
@@ -54,6 +54,7 @@ class WideLevels(Levels):
     name = "wide_levels"
     bits = 16
     mark = 1
+    stages = True
 
     @classmethod
     def ranked(cls, op: TreeEnsemble) -> RankedTrees:
