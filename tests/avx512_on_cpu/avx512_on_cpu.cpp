@@ -85,7 +85,7 @@ template <class T> T fixup(T kept, T x, uint32_t answers) {
   switch (answers >> (4 * kind) & 15) {
     case 0: return kept;
     case 1: return x;
-    case 2: return std::isnan(x) ? quiet(x) : x;
+    case 2: return std::isnan(x) ? quiet(x) : Limits::quiet_NaN();  // as Zen 5 answers for numbers
     case 3: return indefinite<T>();
     case 4: return -infinity;
     case 5: return infinity;

@@ -108,7 +108,7 @@ def mantissa(x: Array, code: int) -> Array:
     return np.where((x < 0) & (code == 8), np.nan, value).astype(x.dtype)
 
 
-ANSWERS = (None, "x", "x", np.nan, -np.inf, np.inf, "sign", -0.0, 0.0, -1.0, 1.0, 0.5, 90.0, np.pi / 2, "max", "-max")
+ANSWERS = (None, "x", np.nan, np.nan, -np.inf, np.inf, "sign", -0.0, 0.0, -1.0, 1.0, 0.5, 90.0, np.pi / 2, "max", "-max")
 
 
 def fixed_up(kept: Array, x: Array, answers: Array, _flags: int) -> Array:
