@@ -62,9 +62,9 @@ class PackedPlanes:
     """How rows become bytes. All arrays of integers are i64.
 
     feature [C]: the feature of each ranked column. levels [C]: the levels of its thresholds. pairs [C]: how many pairs of these are read at
-    once (`pairs_of`). start [C]: where the thresholds begin, at a place 0 that is none. thresholds: of all columns, each in level order
-    from its place 1 on, and filled up with inf to 2^levels - 1. Those of a pair lie together: of the place p in the upper level at 4p, in
-    ascending order.
+    once (`pairs_of`). single: of the same function. start [C]: where the thresholds begin, at a place 0 that is none. thresholds: of all
+    columns, each in level order from its place 1 on, and filled up with inf to 2^levels - 1. Those of a pair lie together: of the place p
+    in the upper level at 4p, in ascending order.
     planes [C + 1]: column c has the planes planes[c]:planes[c + 1]. first [P]: the rank that is byte 0 of a plane.
     nan_byte [P]: the byte of NaN.
     number [P]: for each plane of `RankedTrees`, its number here, where the planes of a column lie together.
@@ -73,6 +73,7 @@ class PackedPlanes:
     feature: Array
     levels: Array
     pairs: Array
+    single: int
     start: Array
     thresholds: Array
     planes: Array
@@ -129,6 +130,7 @@ def pack_planes(
         feature=ranked.column_feature.astype(np.int64),
         levels=levels,
         pairs=pairs,
+        single=single,
         start=np.array(start, np.int64),
         thresholds=thresholds,
         planes=np.searchsorted(columns[order], np.arange(len(levels) + 1)),
@@ -185,7 +187,6 @@ def fill_planes(
     at, word = T.alloc_buffer((count,), "int32", scope="local"), T.alloc_buffer((1,), "uint32", scope="local")
     paired = packed.pairs.any()
     if paired:
-        pairs_of_column = f.own(packed.pairs, "i64")
         pair = T.alloc_buffer((PAIRED,), DTYPES[dtype], scope="local")
     rows, zero, one = range(count), tirx.const(0, "int32"), tirx.const(1, "int32")
 
@@ -228,7 +229,7 @@ def fill_planes(
 
         upper = depth
         if paired:
-            pairs = T.Bind(small(pairs_of_column, column))
+            pairs = T.Bind(tirx.shift_right(tirx.Max(depth - packed.single, zero), one))
             upper = T.Bind(depth - 2 * pairs)
         if count == 1:
             levels_at_once = tirx.const(LEVELS_AT_ONCE, "int32")
