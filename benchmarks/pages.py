@@ -30,6 +30,7 @@ RUNS = {
     "two-threads": "two threads",
     "13-cells": "13 of the 18 cells",
     "7-cells": "7 of the 18 cells, with later kernels",
+    "8-cells": "8 of the 18 cells, with later kernels",
     "149": "the first 149 pipelines",
     "270": "the first 270 pipelines",
     "more": "the next 168 pipelines",
