@@ -31,6 +31,7 @@ RUNS = {
     "13-cells": "13 of the 18 cells",
     "7-cells": "7 of the 18 cells, with later kernels",
     "8-cells": "8 of the 18 cells, with later kernels",
+    "three": "three of the ensembles again, with later kernels",
     "149": "the first 149 pipelines",
     "270": "the first 270 pipelines",
     "more": "the next 168 pipelines",
