@@ -111,7 +111,7 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
         parts = s.splits / max(WIDTHS[-1] - s.mean_depth, WIDTHS[0]) * PARTS_FOR_FULL_ONES
         trees, splits, leaves = s.trees + int(parts), s.splits + int(parts * s.mean_depth), WIDTHS[-1]
     if in_lanes:
-        few = few_rows_in_lanes(s.splits + s.trees > 128 * s.trees, s.planes, least, s.trees, s.outputs if s.width == 1 else 1)
+        few = few_rows_in_lanes(s.splits + s.trees > 128 * s.trees, s.planes, least, s.trees, s.outputs, s.width)
     else:
         going = patching(s.splits, s.trees) if in_patches else walking(s.steps)
         few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes, least)

@@ -80,12 +80,13 @@ average."""
 FEW_ROWS_IN_HALVES = (17, 7)
 """The same for a chunk of 32 rows. The second number holds for more than FEW_PLANES planes. 200 trees of 31 leaves over 100 columns: 6 rows
 take 7.2 µs in lanes and 8.2 in a chunk, 8 rows 9.6 and 8.7, 16 rows 17.5 and 9.4 (Zen 3)."""
-MORE_ROWS_OF_OUTPUTS = 46
-"""So many more rows if each output has one tree, and a part of them if each has a few: a chunk begins and ends the sums of each output. 32
-rows of 1,000 classes with a tree each take 59 µs in lanes and 98 in a chunk, of 300 classes with three trees each 29 and 39 (Zen 5)."""
 FEW_ROWS_IN_PAGES = 16
 """The same for more than 256 planes. 200 trees of 31 leaves: 8 rows take 9.3 µs in lanes over 300 columns, 20 over 1,000; 12 rows in a
 chunk 17 and 43 (Sapphire Rapids)."""
+MORE_ROWS_OF_OUTPUTS = 46
+"""How many rows more these are if each output has one tree; a part of them if each has a few. A chunk begins and ends the sums of each
+output. 32 rows of 1,000 classes with a tree each take 59 µs in lanes and 98 in a chunk, of 300 classes with three trees each 29 and 39
+(Zen 5)."""
 PATCHES_SURELY = 1.25  # rows alone take patches where a walk is so many times slower by the estimates
 HALVES_LATER = 1.8
 """How much longer half a chunk of 64 rows takes with AVX2 than `rows_alone` says of AVX-512: 1.9 to 2.3 times, in code for Zen 3 on Zen 5.
@@ -103,13 +104,12 @@ def most_alone(wide: bool) -> int:
     return 1 if wide else 2
 
 
-def few_rows_in_lanes(large: bool, planes: int, chunk: int, trees: int, outputs: int) -> int:
-    """For fewer rows, scan_few_rows.py is faster than a chunk of so many rows. large: see FEW_ROWS_IN_LANES. outputs: those to which each
-    tree adds one value; 1 if there is one, or if trees add several."""
+def few_rows_in_lanes(large: bool, planes: int, chunk: int, trees: int, outputs: int, values: int) -> int:
+    """For fewer rows, scan_few_rows.py is faster than a chunk of so many rows. large: see FEW_ROWS_IN_LANES. values: of a leaf."""
     few = FEW_ROWS_IN_PAGES if planes > PAGE else FEW_ROWS_IN_LANES[large]
     if chunk == HALF:
         few = FEW_ROWS_IN_HALVES[planes > FEW_PLANES]
-    if outputs == 1 or trees < TREES_IN_VECTOR:
+    if outputs == 1 or values > 1 or trees < TREES_IN_VECTOR:
         return few
     return max(few, min(few + MORE_ROWS_OF_OUTPUTS * outputs // trees, chunk))
 
@@ -234,13 +234,13 @@ class SumScan:
             self.scanned = self.chunks.scanned
 
     def _few_rows_in_lanes(self) -> int:
+        """`few_rows`, where the rows behind the chunks go in lanes."""
         op, ranked = self.op, self.ranked
-        large = len(ranked.leaves) > 128 * len(ranked.leaf_counts)
-        outputs = op.n_outputs if op.values.shape[1] == 1 else 1
-        return few_rows_in_lanes(large, ranked.planes, rows_of_chunk(self.f.dialect), op.n_trees, outputs)
+        large, values = len(ranked.leaves) > 128 * len(ranked.leaf_counts), op.values.shape[1]
+        return few_rows_in_lanes(large, ranked.planes, rows_of_chunk(self.f.dialect), op.n_trees, op.n_outputs, values)
 
     def _few_rows_alone(self, going: float) -> int:
-        """going: see `rows_alone`."""
+        """`few_rows`, where the rows behind the chunks go alone. going: see `rows_alone`."""
         ranked = self.ranked
         return rows_alone(
             len(ranked.leaf_counts),
@@ -254,6 +254,7 @@ class SumScan:
         )
 
     def emit(self) -> None:
+        """Emit all of it."""
         self._rank()
         self._scan()
         fixed = self.fixed
@@ -298,6 +299,7 @@ class SumScan:
             self._scan_rest(scan)
 
     def _leaves(self) -> Leaves:
+        """What adds the leaves that are reached: by tables of digits, or one by one."""
         f, packed = self.f, self.packed
         if packed.digits is not None:
             tables = LeafTables if f.dialect.byte_permute else LeafParts
