@@ -253,9 +253,9 @@ def _unread_columns(graph: Graph, kinds: Kinds) -> frozenset[int]:
     return frozenset(unread) if len(unread) < len(kinds) else frozenset()
 
 
-def _returns_text(model: Any) -> bool:
-    """Whether `predict` returns strings of a fixed width even if the labels were Python objects. The estimator inside the model that
-    predicts decides it (registry.TEXT_LABELS)."""
+def _has_own_labels(model: Any) -> bool:
+    """Whether the labels in the graph have the source's dtype, whatever that of `classes_`. The estimator inside the model that predicts
+    decides it (registry.OWN_LABELS)."""
     while True:
         match registry.public_name(type(model)):
             case "sklearn.pipeline.Pipeline":
@@ -266,7 +266,7 @@ def _returns_text(model: Any) -> bool:
                 model = model.estimator
             case name:
                 if not hasattr(model, "best_estimator_"):
-                    return registry.TEXT_LABELS.get(name, lambda _: False)(model)
+                    return registry.OWN_LABELS.get(name, lambda _: False)(model)
                 model = model.best_estimator_
 
 
@@ -287,11 +287,7 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
     if isinstance(classes, list) and {_kept(np.asarray(each).dtype, graph) for each in classes} in ({"u"}, {"O"}, {"f16"}):
         classes = np.concatenate(classes)  # one array for each target; `predict` returns their labels side by side
     dtypes = {}
-    if (
-        isinstance(classes, np.ndarray)
-        and "predict" in graph.outputs
-        and not (classes.dtype == object and _returns_text(model))
-    ):
+    if isinstance(classes, np.ndarray) and "predict" in graph.outputs and not _has_own_labels(model):
         # Not every `predict` of a classifier returns labels: with a custom objective it returns sums of leaves.
         labelled = not graph.outputs["predict"][0].type.is_float or classes.dtype.kind == "f"
         dtypes = {method: classes.dtype.str for method in ("predict", "staged_predict") if labelled and method in graph.outputs}

@@ -103,11 +103,14 @@ def _fills(table: dict[str, Function]) -> Callable[..., Callable[[Function], Fun
 OBJECT_STRINGS: set[str] = {"onnx.ModelProto"}
 """Classes whose methods return strings as Python objects, even if the labels have a dtype of fixed width."""
 
-TEXT_LABELS: dict[str, Callable[[Any], bool]] = {
-    "sklearn.dummy.DummyClassifier": lambda _: True,
-    "sklearn.gaussian_process.GaussianProcessClassifier": lambda m: m.n_classes_ == 2 or m.multi_class == "one_vs_rest",
+OWN_LABELS: dict[str, Callable[[Any], bool]] = {
+    "sklearn.gaussian_process.GaussianProcessClassifier": lambda m: (
+        m.classes_.dtype == object and (m.n_classes_ == 2 or m.multi_class == "one_vs_rest")
+    ),
 }
-"""Classifiers that return strings of a fixed width although their labels were Python objects: numpy.where and numpy.tile do this."""
+"""For classifiers whose labels may have another dtype than `classes_`, since numpy.where and numpy.tile make it: a function that says whether
+the dtype in the graph is the source's. Python objects become strings of a fixed width there."""
+has_own_labels = _fills(OWN_LABELS)
 
 WithoutRows = dict[str, "tuple[str, tuple[int, ...]]"]
 WITHOUT_ROWS: dict[str, Callable[[Any], WithoutRows]] = {}

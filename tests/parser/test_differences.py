@@ -356,6 +356,24 @@ def test_labels_of_several_targets_keep_their_dtype(labels: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("targets", "constant"),
+    [
+        (np.array(["no", "yes", "perhaps"])[Y], None),
+        (np.array(["no", "yes", "perhaps"])[Y], "no"),
+        (np.array([3, 5, 7], "i4")[Y], 5),
+        (np.array([3, 5, 7], "u4")[Y], None),
+        (np.array([3, 5, 7], "u1")[Y], 5),
+        (np.array([["a", "b"], ["a", "long"], ["c", "b"]])[Y], None),
+        (np.array([["a", "b"], ["a", "long"], ["c", "b"]], object)[Y], np.array(["a", "long"], object)),
+    ],
+)
+def test_constant_labels_have_a_dtype_of_their_own(targets: Any, constant: Any) -> None:
+    """numpy.tile makes it of the labels that DummyClassifier gives: a width of strings, and int64 of a number of Python."""
+    model = DummyClassifier(strategy="prior" if constant is None else "constant", constant=constant).fit(X, targets)
+    np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(X), model.predict(X), strict=True)
+
+
+@pytest.mark.parametrize(
     ("model", "data"),
     [
         (SimpleImputer(strategy="most_frequent").fit(X), X > 0),

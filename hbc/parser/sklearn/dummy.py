@@ -11,7 +11,7 @@ from hbc.ir.types import Array, N
 from hbc.ops import tensor as t
 from hbc.parser.frame import Frame, Refusal
 from hbc.parser.labels import labels
-from hbc.parser.registry import Result, converts
+from hbc.parser.registry import Result, converts, has_own_labels
 from hbc.parser.sklearn.shared.members import columns_of, constant_rows
 
 
@@ -20,6 +20,23 @@ def dummy_regressor(m: Any, x: Node | Frame) -> Result:
     """`predict` gives `constant_` for every row, f64[N] or f64[N, K]."""
     rows = constant_rows(x, np.asarray(m.constant_)[0])
     return {"predict": t.reshape(rows, N) if m.n_outputs_ == 1 else rows}
+
+
+def _row(m: Any) -> Array:
+    """The labels that `predict` gives for every row, one for each target. numpy.tile makes their dtype, as in scikit-learn: it is that of
+    these labels and not of all classes, and Python's where `constant` is a number of Python."""
+    several = m.n_outputs_ > 1
+    if m._strategy == "constant":
+        row = m.constant if several else [m.constant]
+    else:
+        pairs = zip(m.classes_, m.class_prior_, strict=True) if several else [(m.classes_, m.class_prior_)]
+        row = [classes[prior.argmax()] for classes, prior in pairs]
+    return np.tile(row, (1, 1))[0]
+
+
+@has_own_labels("sklearn.dummy.DummyClassifier")
+def _labels_fit_a_tensor(m: Any) -> bool:
+    return _row(m).dtype not in (object, np.float16, np.uint32, np.uint64)
 
 
 @converts("sklearn.dummy.DummyClassifier", frame=True)
@@ -33,12 +50,11 @@ def dummy_classifier(m: Any, x: Node | Frame) -> Result:
         zip(m.classes_, m.class_prior_, strict=True) if several else [(m.classes_, m.class_prior_)]
     )
     constants = np.reshape(m.constant, -1) if m._strategy == "constant" else [None] * len(every)
+    row = _row(m)
     predicted, probas = [], []
-    for (classes, prior), constant in zip(every, constants, strict=True):
-        if constant is not None and np.asarray(m.constant).dtype.kind != classes.dtype.kind and classes.dtype.kind != "O":
-            raise Refusal(f"its constant {m.constant!r} has another type than its classes, and so have its predictions.")
-        index = int(np.argmax(prior)) if constant is None else int(np.flatnonzero(classes == constant)[0])
-        predicted.append(labels(classes, constant_rows(x, np.asarray(index))))
+    for place, ((classes, prior), constant) in enumerate(zip(every, constants, strict=True)):
+        index = int(np.argmax(prior) if constant is None else np.flatnonzero(classes == constant)[0])
+        predicted.append(labels(row, constant_rows(x, np.asarray(place))))
         certain = np.eye(len(classes))[index]
         probas.append(constant_rows(x, np.asarray(prior, np.float64) if m._strategy == "prior" else certain))
     return {
