@@ -16,20 +16,21 @@ from backends import installed
 from lightgbm import LGBMRegressor
 from scipy import sparse
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.cluster import KMeans
+from sklearn.cluster import BisectingKMeans, KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, SparsePCA
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import BaggingClassifier, HistGradientBoostingClassifier
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
 from sklearn.manifold import Isomap, LocallyLinearEmbedding
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, RadiusNeighborsTransformer
+from sklearn.neural_network import BernoulliRBM
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     Binarizer,
@@ -353,6 +354,33 @@ def test_labels_of_several_targets_keep_their_dtype(labels: Any) -> None:
         found, expected = hbc.convert(model, "numpy").predict(X), model.predict(X)
         assert found.dtype.kind == expected.dtype.kind
         np.testing.assert_array_equal(found, expected)
+
+
+SINGLE = np.abs(X).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        KMeans(2, n_init=1).fit(SINGLE),
+        BisectingKMeans(2).fit(SINGLE),
+        PoissonRegressor().fit(SINGLE, Y),
+        BernoulliRBM(2, n_iter=1).fit(SINGLE),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.filterwarnings("ignore:X has feature names")
+def test_float32_of_polars_is_float64(model: Any) -> None:
+    """check_array looks at the dtypes of pandas' frames only. Lloyd's kernel then rejects float64 beside centres of float32."""
+    frame, compiled = pl.DataFrame(SINGLE), hbc.convert(model, "numpy")
+    method = "predict" if hasattr(model, "predict") and not hasattr(model, "transform") else "transform"
+    expected = getattr(model, method)(frame)
+    np.testing.assert_allclose(getattr(compiled, method)(frame), expected, rtol=1e-12, strict=True)
+    if hasattr(model, "cluster_centers_"):
+        with pytest.raises(ValueError, match="dtype mismatch"):
+            model.predict(frame)
+        with pytest.raises(hbc.InvalidInputError, match="float32"):
+            compiled.predict(frame)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hbc.parser.frame import Refusal
 from hbc.parser.front_door import ANY_INTEGER, note
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
-from hbc.parser.sklearn.shared.common import as_float, checked, rejected
+from hbc.parser.sklearn.shared.common import checked, float_of, rejected
 from hbc.parser.sklearn.shared.distances import euclidean_distances, squared_expanded
 from hbc.parser.sklearn.shared.kernels import dense
 
@@ -45,7 +45,7 @@ def _scores(x: Node, centres: Array) -> Node:
 @converts("sklearn.cluster.KMeans", "sklearn.cluster.MiniBatchKMeans")
 def k_means(m: Any, x: Node) -> Result:
     centres = np.asarray(m.cluster_centers_)
-    x = as_float(checked(m, x))
+    x = float_of(checked(m, x))
     wide = _own_dtype(m, x, centres)
     return {
         "predict": t.cast(t.argmax(_scores(wide, centres), 1), "i32"),
@@ -57,7 +57,7 @@ def k_means(m: Any, x: Node) -> Result:
 def bisecting_k_means(m: Any, x: Node) -> Result:
     """`predict` goes down a tree of pairs of centres, each time to the nearer one, and to the left one if both are as near."""
     centres = np.asarray(m.cluster_centers_)
-    x = as_float(checked(m, x))
+    x = float_of(checked(m, x))
     inner: list[Any] = []
     stack = [m._bisecting_tree]
     while stack:

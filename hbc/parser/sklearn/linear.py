@@ -13,7 +13,7 @@ from hbc.ops.linear import Linear, Logistic, Softmax
 from hbc.parser.frame import Frame, Refusal
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
-from hbc.parser.sklearn.shared.common import as_float, checked, narrow_as_parameters
+from hbc.parser.sklearn.shared.common import checked, float_of, narrow_as_parameters
 from hbc.parser.walk import child
 
 
@@ -104,7 +104,7 @@ def linear_regressor(m: Any, x: Node) -> Result:
 @converts(*(f"sklearn.linear_model.{name}" for name in ("PoissonRegressor", "GammaRegressor", "TweedieRegressor")))
 def generalized_linear_regressor(m: Any, x: Node) -> Result:
     """`predict` gives the inverse of the link of the linear prediction. Integers become float64 first."""
-    raw = _prediction(m, as_float(checked(m, x)))
+    raw = _prediction(m, float_of(checked(m, x)))
     link = type(m._base_loss.link).__name__
     if link == "IdentityLink":
         return {"predict": raw}

@@ -14,7 +14,7 @@ from hbc.parser.frame import Refusal
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.linear import affine
-from hbc.parser.sklearn.shared.common import as_float, checked
+from hbc.parser.sklearn.shared.common import checked, float_of
 
 ACTIVATIONS: dict[str, Callable[[Node], Node]] = {
     "identity": lambda x: x,
@@ -71,4 +71,4 @@ def mlp_classifier(m: Any, x: Node) -> Result:
 @converts("sklearn.neural_network.BernoulliRBM")
 def bernoulli_rbm(m: Any, x: Node) -> Result:
     """`transform` gives P(h = 1 | v = x) = σ(x · componentsᵀ + intercept_hidden)."""
-    return Logistic()(affine(as_float(checked(m, x)), np.asarray(m.components_).T, m.intercept_hidden_))
+    return Logistic()(affine(float_of(checked(m, x)), np.asarray(m.components_).T, m.intercept_hidden_))
