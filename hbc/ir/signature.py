@@ -248,6 +248,8 @@ class Sparse(Joined):
     """scipy's older classes only: csr_matrix, not csr_array."""
     csr_if_named: bool = joins(either, False)
     """csr_matrix only, if the model knows names of columns."""
+    csc: bool = joins(both, True)
+    """It computes of CSC what it computes of CSR."""
     dense_methods: tuple[str, ...] = joins(union, ())
     """The methods that reject sparse matrices. The other methods take them."""
 

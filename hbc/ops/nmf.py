@@ -229,7 +229,9 @@ class MultiplicativeUpdates(Operator):
                 y[y < np.finfo(np.float64).eps] = 0.0
             if self.tol > 0 and iteration % 10 == 0:
                 error = self._error(x, y)
-                if (last - error) / first < self.tol:
+                with np.errstate(invalid="ignore", divide="ignore"):  # the first is 0 for rows of zeros
+                    reduced = np.divide(last - error, first)
+                if reduced < self.tol:
                     break
                 last = error
         if iteration == self.max_iter and self.tol > 0:

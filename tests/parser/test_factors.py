@@ -9,7 +9,9 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.decomposition import NMF, LatentDirichletAllocation, MiniBatchNMF
+from sklearn.impute import SimpleImputer
 from sklearn.manifold import LocallyLinearEmbedding
+from sklearn.pipeline import make_pipeline
 
 import hbc
 from hbc.ops.topics import Topics
@@ -94,6 +96,37 @@ def test_rejected_as_in_the_source(model) -> None:
         quietly(mini, -X)
     with pytest.raises(hbc.InvalidInputError, match="negative numbers"):
         hbc.convert(mini, "numpy").transform(-X)
+
+
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")
+@pytest.mark.parametrize("cls", [NMF, MiniBatchNMF])
+def test_csc_is_rejected_where_the_source_mixes_up_its_entries(cls) -> None:
+    """It is taken with beta_loss=2, which needs no entries."""
+    options = {"solver": "mu"} if cls is NMF else {}
+    x = scipy.sparse.csr_matrix(np.round(np.random.default_rng(0).uniform(size=(9, 4)), 1) * (np.arange(4) > 0))
+    x[::2, 1] = 0
+    x.eliminate_zeros()
+    for beta in (2, 1):
+        model = cls(2, beta_loss=beta, init="random", random_state=0, **options).fit(x)
+        compiled = hbc.convert(model, "numpy")
+        np.testing.assert_allclose(compiled.transform(x), model.transform(x))
+        if beta == 2:
+            np.testing.assert_allclose(compiled.transform(x.tocsc()), model.transform(x.tocsc()))
+            continue
+        assert not np.allclose(model.transform(x.tocsc()), model.transform(x))
+        with pytest.raises(hbc.InvalidInputError, match="expected CSR"):
+            compiled.transform(x.tocsc())
+    imputed = make_pipeline(SimpleImputer(), model).fit(x)
+    with pytest.raises(hbc.InvalidInputError, match="sparse"):
+        hbc.convert(imputed, "numpy").transform(x)
+
+
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")
+def test_rows_of_zeros_have_no_divergence_to_reduce() -> None:
+    model = NMF(2, solver="mu", beta_loss=0.5, init="random", random_state=0).fit(np.eye(4))
+    rows = np.zeros((3, 4))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(hbc.convert(model, "numpy").transform(rows), model.transform(rows))
 
 
 def test_refused() -> None:

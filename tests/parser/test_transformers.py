@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-from sklearn.decomposition import SparseCoder
+from sklearn.cluster import FeatureAgglomeration
+from sklearn.decomposition import DictionaryLearning, SparseCoder
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-from sklearn.impute import IterativeImputer
+from sklearn.impute import IterativeImputer, SimpleImputer
 from sklearn.linear_model import BayesianRidge
-from sklearn.preprocessing import FunctionTransformer, LabelBinarizer, QuantileTransformer
+from sklearn.preprocessing import FunctionTransformer, LabelBinarizer, QuantileTransformer, SplineTransformer
 
 import hbc
 
@@ -123,3 +125,60 @@ def test_what_is_no_set_of_labels(sets: object) -> None:
         hbc.convert(MultiLabelBinarizer().fit([("red", "blue")]), "numpy").transform(sets)
     with pytest.raises(hbc.UnsupportedOperatorError, match=r"label \(1, 2\) is of type tuple"):
         hbc.convert(MultiLabelBinarizer().fit([[(1, 2)]]), "numpy")
+
+
+HOLES = np.random.default_rng(0).normal(size=(30, 2))
+HOLES[3, 1] = np.nan
+
+
+@pytest.mark.parametrize("extrapolation", ["continue", "error", "periodic"])
+def test_sparse_splines_of_missing_values_are_refused(extrapolation: str) -> None:
+    """The source sets the places of the first column to 0, whichever column has the gap: the others keep splines of another row."""
+    model = SplineTransformer(handle_missing="zeros", extrapolation=extrapolation, sparse_output=True)
+    assert model.fit(HOLES).transform(HOLES)[3, model.n_features_out_ // 2 :].sum() > 0
+    with pytest.raises(hbc.UnsupportedOperatorError, match="other rows of the call"):
+        hbc.convert(model, "numpy")
+    one = model.fit(HOLES[:, 1:])
+    np.testing.assert_allclose(
+        hbc.convert(one, "numpy").transform(HOLES[:, 1:]).toarray(), one.transform(HOLES[:, 1:]).toarray()
+    )
+
+
+def test_splines_take_none_for_no_missing_value() -> None:
+    model = SplineTransformer(handle_missing="zeros", extrapolation="continue").fit(HOLES)
+    rows = [[0.1, None], [0.2, 0.3]]
+    assert np.isnan(model.transform(rows)).any()
+    with pytest.raises(hbc.InvalidInputError, match="None"):
+        hbc.convert(model, "numpy").transform(rows)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f4"])
+def test_sparse_splines_reject_rounded_bounds_as_the_source_does(dtype: str) -> None:
+    model = SplineTransformer(extrapolation="linear", sparse_output=True).fit([[0.6], [5.3], [2.2]])
+    for row in (1, 9):
+        X, compiled = np.array([[row]], dtype), hbc.convert(model, "numpy")
+        try:
+            expected = model.transform(X).toarray()
+        except ValueError:
+            assert row == 9
+            with pytest.raises(hbc.InvalidInputError):
+                compiled.transform(X)
+        else:
+            np.testing.assert_allclose(compiled.transform(X).toarray(), expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype"),
+    [
+        (FeatureAgglomeration(2, pooling_func=np.max), "i2"),
+        (FeatureAgglomeration(2, pooling_func=np.max), ">f8"),
+        (SimpleImputer(strategy="constant", add_indicator=True), ">f8"),
+        (DictionaryLearning(2, max_iter=2, transform_algorithm="threshold", random_state=0), "i2"),
+    ],
+)
+def test_dtypes_of_results(model: Any, dtype: str) -> None:
+    X = (HOLES[:, [0, 0, 0]] * [3, 5, 7]).astype("f4")
+    if isinstance(model, SimpleImputer):
+        X[4, 1] = np.nan
+    found = hbc.convert(model.fit(X), "numpy").transform(X.astype(dtype))
+    np.testing.assert_allclose(found, model.transform(X.astype(dtype)), rtol=1e-6, strict=True)

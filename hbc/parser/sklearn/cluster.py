@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.signature import Column
+from hbc.ir.signature import Arrays, Column
 from hbc.ir.types import NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import ANY_INTEGER, note
+from hbc.parser.front_door import ANY_INTEGER, in_dtype_of, note, note_input
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked, float_of, rejected
@@ -130,4 +130,6 @@ def feature_agglomeration(m: Any, x: Node) -> Result:
         raise Refusal(f"its pooling function is {m.pooling_func!r}.", "Use numpy's mean, max, min or sum.")
     note(x, Column(integer_bits=ANY_INTEGER))
     pool = pools[m.pooling_func]
-    return t.concat([pool(t.take(x, cluster, axis=1), 1, keepdims=True) for cluster in clusters])
+    y = t.concat([pool(t.take(x, cluster, axis=1), 1, keepdims=True) for cluster in clusters])
+    note_input(Arrays(native_order=True))
+    return y if m.pooling_func is np.sum else in_dtype_of(x, y)

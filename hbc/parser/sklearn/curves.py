@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.signature import Sparse
+from hbc.ir.signature import Column, Sparse
 from hbc.ir.types import FLOAT32_LIMIT, NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
@@ -16,7 +16,7 @@ from hbc.ops.columns import Rank
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.functions import Function
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import note_input
+from hbc.parser.front_door import note, note_input
 from hbc.parser.registry import ONE_DIMENSIONAL, Described, Result, converts, describes, public_name
 from hbc.parser.sklearn.preprocessing import standard_scaler
 from hbc.parser.sklearn.shared.common import as_float, checked, own_float
@@ -123,7 +123,13 @@ def quantile_transformer(m: Any, x: Node) -> Result:
 @converts("sklearn.preprocessing.SplineTransformer")
 def spline_transformer(m: Any, x: Node) -> Result:
     missing = m.handle_missing == "zeros"
+    if missing and m.sparse_output and m.n_features_in_ > 1 and m.extrapolation not in ("constant", "linear"):
+        reason = "with sparse_output=True, the source's result for a missing value depends on the other rows of the call."
+        raise Refusal(reason, "Use sparse_output=False, or extrapolation='constant'.")
     x = checked(m, x, allow_nan=missing, allow_inf=missing)
+    if missing:
+        note(x, Column(none_apart=True))  # in a list, None is no missing value
+    held = x.type.dtype
     x = as_float(x)
     source, x = x.type.dtype, t.cast(x, "f64")
     knots = np.array([spline.t for spline in m.bsplines_])
@@ -143,7 +149,7 @@ def spline_transformer(m: Any, x: Node) -> Result:
         outside = t.logical_or(t.less(x, knots[:, degree]), t.less(knots[:, -degree - 1], x))
         y = basis(_rejected_where(m, outside, x, allow_nan=missing))
     else:
-        y = _extrapolated(m, x, basis, source)
+        y = _extrapolated(m, x, basis, held)
     if missing:
         cells = t.reshape(y, "N", len(knots), outputs)
         y = t.reshape(t.where(t.reshape(t.isnan(x), "N", len(knots), 1), 0.0, cells), *y.type.shape)
@@ -181,10 +187,10 @@ def _extrapolated(m: Any, x: Node, basis: BSplines, source: str) -> Node:
     if m.extrapolation == "constant" and degree == 0 and splines > 1 and not m.sparse_output:
         # The source fails above the upper bound: `f_max[-0:]` has all splines, and numpy cannot broadcast them to no columns.
         x = _rejected_where(m, t.less(upper, x), x, allow_nan=m.handle_missing == "zeros")
-    if m.sparse_output and source == "f32":
-        # The source replaces values outside of the knots by the lower bound, rounded to float32. If the rounded bound is outside itself,
-        # the source raises an error.
-        rounded = lower.astype(np.float32).astype(np.float64)
+    if m.sparse_output and source != "f64":
+        # The source replaces values outside of the knots by the lower bound, in the dtype of the input. If the rounded bound is outside
+        # itself, the source raises an error.
+        rounded = lower.astype(NUMPY_DTYPES[source]).astype(np.float64)
         short = t.constant((rounded < basis.knots[:, basis.degree]) | (rounded > basis.knots[:, -basis.degree - 1]))
         inside = t.logical_and(t.less_equal(lower, x), t.less_equal(x, upper))
         x = _rejected_where(m, t.logical_and(short, t.logical_not(inside)), x, allow_nan=m.handle_missing == "zeros")

@@ -14,7 +14,7 @@ from hbc.parser.frame import Refusal
 from hbc.parser.front_door import computed_if_it_can_be, computed_of_dense_only
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.linear import affine, float_type
-from hbc.parser.sklearn.shared.common import checked, float_of, narrow_as_parameters, own_float, promote
+from hbc.parser.sklearn.shared.common import as_float, checked, float_of, narrow_as_parameters, own_float, promote
 
 
 def _product(x: Node, weights: Array) -> Node:
@@ -115,7 +115,7 @@ def sparse_coder(m: Any, x: Node) -> Result:
         )
     alpha = m.transform_alpha if m.transform_alpha is not None else getattr(m, "alpha", None)
     atoms = np.asarray(m.dictionary if hasattr(m, "dictionary") else m.components_)
-    product = _product(checked(m, x), atoms.T)
+    product = _product(as_float(checked(m, x)), atoms.T)
     magnitude = t.maximum(t.sub(t.absolute(product), 1.0 if alpha is None else float(alpha)), 0.0)
     code = t.where(t.less(product, 0.0), t.neg(magnitude), magnitude)
     if m.positive_code:

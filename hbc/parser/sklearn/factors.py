@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Sparse
 from hbc.ir.types import FLOAT32_LIMIT, NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.ops.nmf import CoordinateDescent, MultiplicativeUpdates
 from hbc.ops.topics import Topics
 from hbc.parser.frame import Refusal
+from hbc.parser.front_door import maker, note_input
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.shared.common import checked, float_of, rejected
+from hbc.parser.sparsity import is_sparse, sparse_format
 
 
 def _penalties(m: Any, width: int) -> tuple[float, float]:
@@ -22,10 +25,25 @@ def _penalties(m: Any, width: int) -> tuple[float, float]:
     return width * m.alpha_W * m.l1_ratio, width * m.alpha_W * (1.0 - m.l1_ratio)
 
 
+def _reject_csc(m: Any, x: Node) -> None:
+    """Note that the caller's CSC is rejected. Raises Refusal if the step before makes CSC. Reason: where beta_loss is not 2, multiplicative
+    updates divide the entries of x by those of a CSR matrix, place by place (_special_sparse_dot)."""
+    if m._beta_loss == 2:
+        return
+    note_input(Sparse(csc=False))
+    made = maker(x)
+    if made is not None and sparse_format(made[0], "csr *").startswith("csc"):
+        if is_sparse(x):
+            raise Refusal("the source mixes up the entries of the sparse matrix (CSC) that the step before gives.")
+        note_input(Sparse(accepted=False))
+
+
 @converts("sklearn.decomposition.NMF")
 def nmf(m: Any, x: Node) -> Result:
     """`transform` gives the weights of the components in each row, [N, K], all ≥ 0. All rows of a call together decide when the iteration
     stops, as in the source."""
+    if m.solver == "mu":
+        _reject_csc(m, x)
     x = float_of(checked(m, x))
     h = np.asarray(m.components_)
     if not h.any():
@@ -63,6 +81,7 @@ def _order(m: Any) -> int:
 def mini_batch_nmf(m: Any, x: Node) -> Result:
     """`transform` as of NMF with solver="mu", with two differences: it stops at a small change of the weights, and it does not reject
     negative numbers."""
+    _reject_csc(m, x)
     x = float_of(checked(m, x))
     h: Array = np.asarray(m.components_)
     l1, l2 = _penalties(m, h.shape[1])

@@ -102,6 +102,7 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
         y = Impute(fill)(y)
     if m.add_indicator and len(m.indicator_.features_):
         y = t.concat([y, t.cast(select_columns(mask, list(m.indicator_.features_)), dtype_name(dtype))])
+        note_input(Arrays(native_order=True))  # of numpy.hstack
     return in_dtype_of(given, y) if m.strategy in ("most_frequent", "constant") else y
 
 

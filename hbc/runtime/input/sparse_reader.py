@@ -22,6 +22,9 @@ def to_dense(X: Any, spec: InputSpec) -> Array:
     if spec.frames.by_column and X.format in ("coo", "dia", "bsr"):
         advice = "scikit-learn cannot pick its columns: X.tocsr()."
         raise InvalidInputError(found=f"a sparse matrix in the format {X.format}", expected="CSR or CSC", advice=advice)
+    if not sparse.csc and X.format == "csc":
+        advice = "The source library mixes up the entries of others: X.tocsr()."
+        raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="CSR", advice=advice)
     if sparse.csr_if_named and spec.feature_names and not (X.format == "csr" and is_matrix(X)):
         advice = "The source library misses the names of the columns in others: scipy.sparse.csr_matrix(X)."
         raise InvalidInputError(found=f"a sparse matrix ({type(X).__name__})", expected="csr_matrix", advice=advice)
