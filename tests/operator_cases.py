@@ -19,7 +19,7 @@ from hbc.ir.graph import Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, type_of
 from hbc.ops import tensor as t
 from hbc.ops.barycentre import Barycentre
-from hbc.ops.checks import Check, CheckLeast, CheckNotAll, CheckValues
+from hbc.ops.checks import Beside, Check, CheckLeast, CheckNotAll, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns, TakeByColumn
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
@@ -471,6 +471,7 @@ CASES["OneHot"] = [
 ]
 CASES["OneHot"] += [(OneHot(np.array([1, 0]), np.array([0, 5]), "f32"), [rows("i64", 2)])]
 _YES = np.ones(2, bool)
+CASES["Beside"] = [(Beside(), [rows("f64", 3), rows("i64", 2)])]
 CASES["CheckLeast"] = [(CheckLeast("Some", least=-1.0, exclusive=True), [rows("f64", 3)])]
 CASES["CheckNotAll"] = [
     (

@@ -101,6 +101,23 @@ class Check(Operator):
 
 
 @operator
+class Beside(Operator):
+    """y = x. The other operands are computed for their checks only: the source computes them, though a later step drops them."""
+
+    def infer(self, x: TensorType, *dropped: TensorType) -> TensorType:
+        return x
+
+    def evaluate(self, x: Array, *dropped: Array) -> Array:
+        return x
+
+    def lower(self, x: Node, *dropped: Node) -> Node:
+        return x
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return bounds[0]
+
+
+@operator
 class CheckLeast(Check):
     """y = x. Rejects numbers below `least` (rounded to x's dtype) and, where `exclusive`, numbers equal to it, besides what Check
     rejects (sklearn.utils.validation.check_non_negative)."""

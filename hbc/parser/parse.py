@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from hbc.errors import Culprit, InvalidInputError, UnsupportedOperatorError
-from hbc.ir.graph import Graph, Node
+from hbc.ir.graph import Graph, Node, topological
 from hbc.ir.signature import Column, InputSpec, Kinds, ModelInfo, Sample, Sparse, input_layout
 from hbc.ir.types import DType
 from hbc.lazy import record
+from hbc.ops.checks import Beside, Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.encoding import OneHot
 from hbc.ops.nearest import Present, PresentEntries, Scatter, ScatterEntries
@@ -218,14 +219,31 @@ def _variant(
             outputs = _held_sparse(model, outputs)
         else:
             outputs = {**outputs, "transform": computed(model, outputs["transform"], output)}
-        graph = Graph(inputs, outputs).verify()
+        graph = Graph(inputs, outputs)
+        tested = _with_dropped_checks(graph, notes.makers).verify()
         if notes.frames.by_column and not looked:
             looked = True
-            unread = _unread_columns(graph, current)
+            unread = _unread_columns(tested, current)
             if unread:
                 continue
         returned = () if output is None else output.origins
-        return found_spec(notes, graph, current, returned), current, graph
+        return found_spec(notes, graph, current, returned), current, tested
+
+
+def _with_dropped_checks(graph: Graph, made: Iterable[Node]) -> Graph:
+    """The graph, whose methods also need the checks of what estimators made and later ones dropped. The source computes it all the same: a
+    ColumnTransformer may pick one column of the frame that the step before it returns (`set_output`)."""
+    reached = set(graph.nodes)
+    dropped: list[Node] = []
+    for node in reversed(list(made)):
+        new = [each for each in topological([node]) if each not in reached]
+        if any(isinstance(each.op, Check) for each in new):
+            dropped.append(node)
+            reached.update(new)
+    if not dropped:
+        return graph
+    outputs = {method: (Beside()(first, *dropped), *others) for method, (first, *others) in graph.outputs.items()}
+    return Graph(graph.inputs, outputs)
 
 
 def _refused(model: Any, reason: str, advice: str) -> UnsupportedOperatorError:

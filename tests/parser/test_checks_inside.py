@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.compose import ColumnTransformer
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier, VotingClassifier
 from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, SplineTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OrdinalEncoder, SplineTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from verdicts import verdict
 
@@ -122,3 +123,26 @@ def test_values_that_are_looked_up_may_lie_beyond_the_knots(known: list[float]) 
             model.transform(rows)
         with pytest.raises(hbc.InvalidInputError):
             compiled.transform(rows)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "tvm"])
+@pytest.mark.parametrize("last", [LogisticRegression(), DummyClassifier(), None], ids=["a column", "no column", "transform"])
+def test_columns_that_a_later_step_drops_are_checked(backend: str, last: Any, tmp_path: Any) -> None:
+    """A frame's columns are nodes of their own, so that nothing reads the dropped ones. The source computes them before."""
+    if not hbc.backends()[backend]:
+        pytest.skip(f"{backend} is not installed")
+    words = FRAME.assign(w=np.where(X[:, 2] > 0, "u", "v"))
+    first = ColumnTransformer([("s", StandardScaler(), ["a"]), ("m", MinMaxScaler(), ["b"]), ("o", OrdinalEncoder(), ["w"])])
+    second = ColumnTransformer([("p", "passthrough", ["s__a"])])
+    steps = [first] if isinstance(last, DummyClassifier) else [first, second]
+    source = make_pipeline(*steps, *([] if last is None else [last])).set_output(transform="pandas").fit(words, Y)
+    hbc.convert(source, backend).save(tmp_path / "m.hbc")
+    for compiled in (hbc.convert(source, backend), hbc.load(tmp_path / "m.hbc", backend=backend)):
+        for method in ("transform",) if last is None else ("predict", "predict_proba"):
+            found, expected = getattr(compiled, method)(words), getattr(source, method)(words)
+            np.testing.assert_allclose(found, expected)
+            for bad in (words.assign(w="z"), words.assign(b=np.inf)):
+                with pytest.raises(ValueError, match=r"unknown|infinity"):
+                    getattr(source, method)(bad)
+                with pytest.raises(hbc.InvalidInputError):
+                    getattr(compiled, method)(bad)

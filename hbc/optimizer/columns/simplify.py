@@ -10,7 +10,7 @@ import numpy as np
 from hbc.ir.graph import Constant, Graph, Node
 from hbc.ir.rewrite import rewrite
 from hbc.lazy import record
-from hbc.ops.checks import Check
+from hbc.ops.checks import Beside, Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.encoding import OneHot
 from hbc.ops.linear import Linear
@@ -19,10 +19,10 @@ from hbc.ops.tensor import Cast, Concat
 
 @record
 class RemoveChecks:
-    """`Check(x)` → `x`: the runtime has already tested the input (optimizer/limits/checks.py)."""
+    """`Check(x)` → `x` and `Beside(x, dropped)` → `x`: the runtime has already tested the input (optimizer/limits/checks.py)."""
 
     def __call__(self, graph: Graph) -> Graph:
-        return rewrite(graph, lambda node: node.inputs[0] if isinstance(node.op, Check) else None)
+        return rewrite(graph, lambda node: node.inputs[0] if isinstance(node.op, (Beside, Check)) else None)
 
 
 @record
