@@ -15,8 +15,7 @@ from hbc.compiler.tvm.trees.column_tiles import CHUNK
 from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
 from hbc.compiler.tvm.trees.one_tree_scan import ROWS_ALONE
 from hbc.compiler.tvm.trees.packed_patches import LANES, WORDS, passed
-from hbc.compiler.tvm.trees.patches import FEW_ROWS as FEW_ROWS_IN_PATCHES
-from hbc.compiler.tvm.trees.patches import MOST_REGISTERS
+from hbc.compiler.tvm.trees.patches import MOST_REGISTERS, few_in_patches
 from hbc.compiler.tvm.trees.pieces_scan import EVERY, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
 from hbc.compiler.tvm.trees.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan import (
@@ -76,7 +75,7 @@ def walk(s: Shape, rows: int) -> Mapping[str, float]:
 
 def patches(s: Shape, rows: int) -> Mapping[str, float]:
     """The work of patches.py: rows go from patch to patch; for few rows, all trees of a row go together."""
-    few = rows < FEW_ROWS_IN_PATCHES
+    few = few_in_patches(rows, s.columns)
     visits = rows * s.trees * passed(s.splits, s.trees)
     size = WORDS * 4 * s.splits / SPLITS_IN_PATCH
     read = visits if few else -(-rows // WALK_ROWS) * min(s.splits / SPLITS_IN_PATCH, visits)

@@ -49,22 +49,22 @@ def test_leaf_numbers_are_those_of_the_operator(kind: str) -> None:
     check(replace(op, output="leaf", leaf_ids=np.arange(len(op.leaf_ids)) * 1_000_003 - 7), X, (100, 5, 1, 0))
 
 
-@pytest.mark.parametrize("columns", [1, 16, 17, 32, 33, 64, 65])
+@pytest.mark.parametrize("columns", [1, 16, 17, 33, 64, 65, 129, 256, 257])
 @pytest.mark.parametrize("missing", ["left", "right", "both ways"])
 def test_numbers_of_columns(columns: int, missing: str) -> None:
-    """The keys of a row are in one to four registers, and twice as many if its NaN go both ways. With 65 columns the trees are walked."""
+    """The keys of a row are in 1 to 16 registers. With 257 columns the trees are walked."""
     rng = np.random.default_rng(columns)
     values = rng.normal(size=(500, 1))
     grown = [random_tree(rng, 300, columns, "f4", values, missing == "both ways") for _ in range(7)]
     op = join(grown, np.ones(1), None)
     if missing != "both ways":
         op = replace(op, missing_left=np.full(len(op.feature), missing == "left"))
-    assert patchable(op) == (columns <= 64)
+    assert patchable(op) == (columns <= 256)
     check(op, rows_at_thresholds(rng, op, 200, columns), (200, 9))
 
 
 def test_rows_with_nan_in_some_blocks() -> None:
-    """A block of rows whose keys need twice the registers stands between others."""
+    """A block of rows that need another look at each patch stands between others."""
     rng = np.random.default_rng(0)
     op = join([random_tree(rng, 50, 20, "f4", rng.normal(size=(9, 2)), missing=True) for _ in range(3)], np.zeros(2), None)
     X = rng.normal(size=(3 * WALK_ROWS + 70, 20)).astype("f4")

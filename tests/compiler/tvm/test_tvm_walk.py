@@ -1,19 +1,25 @@
-"""Walks of trees that send the NaN of a feature both ways: blocks of rows with NaN, and without (walk.py)."""
+"""Walks of trees (walk.py): their keys (keys.py), and blocks of rows with NaN, and without, where trees send the NaN of a feature both
+ways."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from random_trees import random_tree, rows_at_thresholds
 
 pytest.importorskip("tvm")
 
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
 
 import hbc
+from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.tvm.trees import walk
 from hbc.compiler.tvm.trees.walk import LINE, PackedNodes, lines_of_tiles, pack_nodes, steps_between_tests, walks_alone_of
-from hbc.ir.types import Array
-from hbc.ops.tree import TreeEnsemble
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import Array, N, dtype_name
+from hbc.ops.tree import TreeEnsemble, join
 
 ROWS = (1, 15, 16, 17, 40, 4096, 4097, 4096 + 16, 9000)
 """Rows of calls: less than the 16 that walk together, some of these, and as many as a block has."""
@@ -75,6 +81,40 @@ def test_blocks_with_nan_and_without_are_the_sources(features: int, apart: bool,
             for method in ("predict", "predict_proba") if kind == "classifier" else ("predict",):
                 expected = getattr(model, method)(some)
                 np.testing.assert_array_equal(getattr(compiled, method)(some), expected, f"{places} of {rows}")
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(
+    ("features", "unused", "both", "in_order"),
+    [
+        (7, (), (), True),  # fewer than a register has
+        (8, (), (), True),
+        (17, (), (), True),
+        (40, (3, 39), (), True),
+        (40, (), tuple(range(40)), True),
+        (40, (), (0, 1), True),
+        (40, (), (5, 20), False),  # the columns that need a second one come first
+        (40, tuple(range(0, 40, 2)), (), False),
+    ],
+)
+def test_keys_of_numbers_in_order(
+    features: int, unused: tuple[int, ...], both: tuple[int, ...], in_order: bool, dtype: str
+) -> None:
+    """A register of numbers becomes keys at once, if (nearly) all are compared; and NaN of a few features, or of all, goes both ways."""
+    rng = np.random.default_rng(features + len(unused) + len(both))
+    used = np.setdiff1d(np.arange(features), unused)
+    op = join([random_tree(rng, 120, len(used), dtype, rng.normal(size=(300, 1)), False) for _ in range(5)], np.ones(1), None)
+    feature = np.where(op.feature >= 0, used[op.feature], -1).astype(op.feature.dtype)
+    left = np.where(np.isin(feature, both), rng.random(len(feature)) < 0.5, feature % 2 == 0) & (feature >= 0)
+    op = replace(op, feature=feature, missing_left=left, strategy="walk")
+    compared = pack_nodes(op).compared
+    assert ([feature for feature, _ in compared] == list(range(len(compared)))) == in_order
+    X = rows_at_thresholds(rng, op, 200, features)
+    x = Input("X", dtype_name(X.dtype), (N, features))()
+    executable = load_compiler("tvm").compile(Graph((x,), {"predict": (op(x),)}), CompileOptions(threads=1))
+    for rows in (200, 33, 16, 5, 1):
+        for some in (X[:rows], np.nan_to_num(X[:rows])):
+            np.testing.assert_array_equal(executable.run("predict", [some])[0], op.evaluate(some), strict=True)
 
 
 @pytest.mark.parametrize("in_tile", [1, 4])

@@ -21,6 +21,7 @@ WORDS = 32
 """The words of a patch: 128 bytes, two cache lines."""
 ENDS, COLUMNS, FIRST_PATCH, FIRST_LEAF, INNER = 16, 24, 28, 29, 30
 """Where the parts of a patch begin, behind its thresholds."""
+TO_LEFT = 16  # the first bit of a patch's last word that belongs to a split
 SHORT_PATHS = 128
 """A patch above so many leaves takes its heaviest subtrees first, which makes short paths. Below, a tree is cut to the fewest patches.
 Heaviest first alone makes 2.6 times the patches (4,033 leaves a tree), fewest alone makes paths of 6.1 patches in place of 3.7."""
@@ -37,21 +38,22 @@ def passed(splits: int, trees: int) -> float:
 
 @record
 class Columns:
-    """The columns of a row's keys. registers: the registers that hold them, a power of two. both: whether some features are compared in
-    both ways, so that rows with NaN need as many registers again: there all NaN are below all numbers."""
+    """The columns of a row's keys. registers: the registers that hold them, a power of two. both: whether some splits send the NaN of a
+    column to the left, and others to the right. There NaN is above all numbers."""
 
     compared: Compared
     registers: int
     both: bool
 
 
-def columns_of(op: TreeEnsemble) -> tuple[Columns, Array]:
-    """(the columns of keys, i64[M]: the column that each split compares)."""
-    compared, column, second = compared_columns(op)
+def columns_of(op: TreeEnsemble) -> tuple[Columns, Array, Array]:
+    """(the columns of keys, i64[M]: the column that each split compares, bool[M]: the splits that send NaN to the left, though it is above
+    all numbers)."""
+    compared, column, to_left = compared_columns(op)
     registers = 1
     while registers * LANES < len(compared):
         registers *= 2
-    return Columns(compared, registers, bool(second.any())), column + second * (registers * LANES)
+    return Columns(compared, registers, bool(to_left.any())), column, to_left
 
 
 @record
@@ -65,7 +67,8 @@ class PackedPatches:
     * u16[16] at ENDS: for each exit the splits (bits) that have it below their left child. Exits are numbered from left to right
     * u8[16] at COLUMNS: the columns of keys that the splits compare
     * the patch behind the first exit that leads to one, and the first of the leaves. Those of further exits follow
-    * at INNER the exits (bits) that lead to patches
+    * at INNER the exits (bits) that lead to patches, and from bit TO_LEFT on the splits that send NaN to the left, though it is above all
+      numbers
 
     values [D, V], codes u16[L]: leaf l, in the order of the patches, has the values[codes[l]]. None: it has values[l]. They
     are `padded`. If the output is
@@ -81,7 +84,7 @@ class PackedPatches:
 def pack_patches(op: TreeEnsemble) -> PackedPatches:
     """Pack an ensemble. Vectorized over all patches of a level: 100 trees of 20,000 leaves take 2 s."""
     levels = cut(op)
-    columns, column = columns_of(op)
+    columns, column, to_left = columns_of(op)
     tree = [level.tree for level in levels]
     counts = np.stack([np.bincount(each, minlength=op.n_trees) for each in tree])
     later = np.concatenate([counts[:1] * 0, counts[1:]])  # without the roots' patches
@@ -105,7 +108,8 @@ def pack_patches(op: TreeEnsemble) -> PackedPatches:
         places_of_keys[rows, places] = column[split]
         words[number, COLUMNS : COLUMNS + EXITS // 4] = places_of_keys.view(np.int32)
         children = level.inner.sum(axis=1)
-        words[number, INNER] = level.inner @ (1 << np.arange(EXITS))
+        missing = (used & to_left[level.splits]) @ (1 << np.arange(TO_LEFT, TO_LEFT + SPLITS))
+        words[number, INNER] = level.inner @ (1 << np.arange(EXITS)) | missing
         parents = np.flatnonzero(children)
         if len(parents):
             words[number[parents], FIRST_PATCH] = numbers[depth + 1][(np.cumsum(children) - children)[parents]]

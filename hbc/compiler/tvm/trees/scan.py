@@ -146,11 +146,12 @@ def rows_alone(
 
     The times in nanoseconds were fitted on Zen 5 to ten ensembles of 20 and 300 columns, within a fifth. Those of walks are a seventh
     longer, since a chunk that comes too early costs less. They cross at 6 rows (100 trees of 31 leaves, 300 columns), 13 (30 of 200
-    leaves), 34 (40 forest trees of depth 10), 62 (20 of unlimited depth). With AVX2 they cross HALVES_LATER times later.
+    leaves), 34 (40 forest trees of depth 10), 62 (20 of unlimited depth). With AVX2 they cross HALVES_LATER times later. A column takes
+    0.3 ns where registers of numbers become keys at once (keys.py), and 1 elsewhere.
     """
     tables = next((width for width in WIDTHS if leaves <= width), WIDTHS[-1]) // WIDTHS[0]
     chunk = (0.58 * splits + 10.6 * trees + 2.2 * trees * values * tables) * (HALVES_LATER if of_chunk == HALF else 1)
-    alone = going + 0.98 * columns + 0.43 * trees * values
+    alone = going + 0.65 * columns + 0.43 * trees * values
     ranks = 1.3 * columns + 4.7 * min(planes - columns, columns)  # only rows that are scanned have them
     rows = chunk * of_chunk / ROWS_IN_VECTOR / max(alone - ranks, 1e-9)
     return min(max(round(rows), 1), of_chunk)

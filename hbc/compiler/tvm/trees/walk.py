@@ -78,6 +78,9 @@ MOST_LINES_FROM_MEMORY = 1024
 """The most cache lines for these. In order they come so much faster than one by one that most may be of no use. Forest regressors of 100
 trees of 19,000 leaves take 0.4 of the time so for 208 rows (363 lines), of 30,000 leaves 0.35 for 400 rows (280 lines), extra-trees of two
 classes with 200 trees 0.55 for 112 rows (Zen 5, code for Zen 3). Trees in the second or third cache take up to a quarter more."""
+MORE_COLUMNS = (
+    1.5  # so many columns of keys for each that is compared are still computed sooner, if a register of them is (keys.py)
+)
 FEW_VALUES = 8  # up to so many different leaf values, parents of two leaves share their children
 
 
@@ -111,11 +114,9 @@ def pack_nodes(op: TreeEnsemble) -> PackedNodes:
     count = int(begins[-1])
     reached = np.flatnonzero(number >= 0)
     inner, leaf = reached[op.feature[reached] >= 0], reached[op.feature[reached] < 0]
-    compared, column, in_second = compared_columns(op)
-    seconds = int(column[in_second].max(initial=-1)) + 1
-    second = _second(len(compared), seconds)
+    compared, column, in_second, second, seconds = _columns(op)
     columns = second + seconds
-    shift = 8 if columns < 256 else 16  # a byte or half of a word is cheap to extract
+    shift = _shift(columns)
     small = op.threshold.dtype == np.float32 and columns < 65536 and count < 2 ** (32 - shift)
     if not small:
         shift = 32
@@ -129,6 +130,25 @@ def pack_nodes(op: TreeEnsemble) -> PackedNodes:
     kept = aligned(words.size, "i32" if small else "i64").reshape(words.shape)
     kept[...] = words.view(kept.dtype)
     return PackedNodes(compared, second, seconds, second > len(compared), kept, begins, shift, padded(values))
+
+
+def _columns(op: TreeEnsemble) -> tuple[Compared, Array, Array, int, int]:
+    """`compared_columns`, `second` and `seconds` (see `PackedNodes`). The columns are the features in their order if these are hardly more,
+    and nodes take no more memory."""
+
+    def found(in_order: bool) -> tuple[Compared, Array, Array, int, int]:
+        compared, column, in_second = compared_columns(op, in_order)
+        seconds = int(column[in_second].max(initial=-1)) + 1
+        return compared, column, in_second, _second(len(compared), seconds), seconds
+
+    (few, *_, few_second, few_seconds), (all_, *_, second, seconds) = found(False), found(True)
+    larger = len(all_) + seconds > MORE_COLUMNS * (len(few) + few_seconds)
+    return found(not larger and _shift(second + seconds) == _shift(few_second + few_seconds))
+
+
+def _shift(columns: int) -> int:
+    """The bits of a link below its node: a byte or half of a word is cheap to extract."""
+    return 8 if columns < 256 else 16
 
 
 def _second(columns: int, seconds: int) -> int:
@@ -261,8 +281,9 @@ class Walk:
             )
         self.firsts = len(packed.compared)
         self.second, self.seconds, self.apart = packed.second, f.size(packed.seconds) if packed.seconds else None, packed.apart
-        self.columns, self.mask = key_columns(1 + packed.second + packed.seconds), (1 << self.shift) - 1
-        self.keys = Keys(f, x, packed.compared, self.numbers, self.columns * (1 if alone else f.block), first=1)
+        seconds = key_columns(packed.seconds)  # `Keys.fill_low` may fill so many
+        self.columns, self.mask = key_columns(1 + packed.second + seconds), (1 << self.shift) - 1
+        self.keys = Keys(f, x, packed.compared, len(numbers), self.columns * (1 if alone else f.block), first=1)
         self.walks = walks_alone_of(op.n_trees, int(op.depths.max(initial=0))) if alone and self.word == "i32" else WALKS
         self.steps = steps_between_tests(op.depths) if f.lanes > 1 else STEPS_BETWEEN_TESTS
         self.places = f.scratch(self.walks, "i64")  # the rows of `values` for the leaves in which the last walks ended
