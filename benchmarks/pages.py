@@ -30,7 +30,8 @@ RUNS = {
     "two-threads": "two threads",
     "13-cells": "13 of the 18 cells",
     "7-cells": "7 of the 18 cells, with later kernels",
-    "8-cells": "8 of the 18 cells, with later kernels",
+    "8-cells": "8 of the 18 cells",
+    "10-cells": "the other 10 cells",
     "three": "three of the ensembles again, with later kernels",
     "149": "the first 149 pipelines",
     "270": "the first 270 pipelines",
@@ -48,7 +49,6 @@ RUNS = {
     "unlimited": "two of the ensembles again, whose walks ask for nodes early, while the machine was busy",
     "cliffs": "the points at cliffs again, with later kernels",
     "350": "the next 350 pipelines",
-    "epsilon": "epsilon alone",
     "mixed": "records of numbers and strings",
     "row": "rows of numbers",
 }
