@@ -30,6 +30,8 @@ COMMON: dict[str, dict[str, Any]] = {
     "--out": {"type": Path, "help": "the file of results; the tables go beside it"},
 }
 """The options of every benchmark. A module has further ones in OPTIONS, with the arguments of `add_argument`."""
+PARTS = ("engines", "prepare", "emulate")
+"""Options of some benchmarks with which a run measures less than all of it, or nothing."""
 
 
 class CannotRun(Exception):
@@ -65,10 +67,10 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """The file of results. A run of a part, or a quick one, does not replace what is kept in git."""
+        """The file of results. A run of a part, a quick one, or a rehearsal does not replace what is kept in git."""
         if self.options.out is not None:
             return Path(self.options.out)
-        part = self.quick or self.options.only or getattr(self.options, "engines", None)
+        part = self.quick or self.options.only or any(getattr(self.options, name, None) for name in PARTS)
         return (report.CACHE / "last" if part else report.RESULTS / machine.name()) / f"{self.name}.json.gz"
 
     def given(self, option: str, full: T, quick: T) -> T:

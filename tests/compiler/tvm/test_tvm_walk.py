@@ -93,7 +93,7 @@ def test_blocks_with_nan_and_without_are_the_sources(features: int, apart: bool,
         (40, (3, 39), (), True),
         (40, (), tuple(range(40)), True),
         (40, (), (0, 1), True),
-        (40, (), (5, 20), False),  # the columns that need a second one come first
+        (40, (), (5, 30), False),  # the columns that need a second one come first
         (40, tuple(range(0, 40, 2)), (), False),
     ],
 )
