@@ -187,6 +187,17 @@ def test_bisection_finds_every_set_of_bad_rows() -> None:
         assert [value for each in answers for value in each] == sorted(set(range(rows)) - bad)
 
 
+def test_a_pipe_is_not_replaced(model: Path, folder: Path) -> None:
+    """A rename would put a file in its place: as root, in that of /dev/null."""
+    pipe = folder / "pipe.parquet"
+    os.mkfifo(pipe)
+    with pytest.raises(hbc.ArtifactError, match="found no regular file"):
+        hbc.score(model, folder / "in" / "a.parquet", pipe)
+    with pytest.raises(hbc.ArtifactError, match="found a device or a pipe"):
+        hbc.load(model).save(pipe)
+    assert pipe.is_fifo()
+
+
 def test_output_is_input(model: Path, folder: Path) -> None:
     with pytest.raises(hbc.ArtifactError, match=r"found the file that is read"):
         hbc.score(model, folder / "in" / "a.parquet", folder / "in" / "a.parquet")
