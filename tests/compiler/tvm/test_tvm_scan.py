@@ -38,7 +38,7 @@ def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[s
     return [executable.run("predict", [X[:rows]])[0] for rows in batches]
 
 
-BATCHES = (333, 128, 64, 55, 31, 17, 15, 6, 5, 3, 2, 1, 0)
+BATCHES = (333, 165, 128, 100, 80, 64, 55, 31, 17, 15, 6, 5, 3, 2, 1, 0)
 
 
 @pytest.mark.parametrize("kind", RANDOM)
@@ -90,6 +90,10 @@ def test_any_number_of_rows_gives_the_same_sums(
         64,
         65,
         66,
+        87,
+        88,
+        97,
+        98,
         100,
         104,
         105,
@@ -374,7 +378,7 @@ def test_category_sets(most: int, outputs: int, trees: int, width: int, target: 
     y = replace(op, strategy="scan")(t.concat([x, planes(x)]))
     executable = load_compiler("tvm").compile(Graph((x,), {"predict": (y,)}), CompileOptions(threads=1, target=target))
     assert isinstance(executable.methods.graph.outputs["predict"][0].op, CategoricalTrees)
-    for rows in (300, 64, 7, 6, 5, 3, 2, 1):
+    for rows in (300, 100, 64, 7, 6, 5, 3, 2, 1):
         expected = op.evaluate(np.concatenate([X[:rows], planes.evaluate(X[:rows])], axis=1))
         np.testing.assert_allclose(executable.run("predict", [X[:rows]])[0], expected, rtol=1e-9, atol=1e-9)
 

@@ -49,7 +49,7 @@ from hbc.compiler.tvm.trees.one_tree_scan import one_tree_scan, scans_one
 from hbc.compiler.tvm.trees.packed_patches import passed
 from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedTrees, pack_trees
 from hbc.compiler.tvm.trees.patches import Patches, patchable
-from hbc.compiler.tvm.trees.pieces_scan import EVERY, Chunks, rounds_of_every, rows_of_chunk, scan_of
+from hbc.compiler.tvm.trees.pieces_scan import EVERY, Chunks, rounds_of_every, rows_of_chunk, scan_of, scans_pairs
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.compiler.tvm.trees.scan_few_rows import (
@@ -194,7 +194,7 @@ class SumScan:
 
     256 rows are scanned at once. What is left of a block takes one of three ways:
 
-    * in lanes, all of it (`rest` is not None), or chunks of 64 rows from so many rows on;
+    * chunks of 64 rows, and then at most `rest` in lanes, which share the sums of the chunks (`rest` is not None);
     * chunks of 64 rows, and then fewer than `few_rows` in lanes (`lanes` is not None);
     * chunks of 64 rows, and then fewer than `few_rows` alone from node to node.
 
@@ -227,11 +227,12 @@ class SumScan:
         self.rest: int | None = None
         if self.lanes is not None and self.ranked.planes <= PAGE and f.dialect.byte_permute:
             self.rest = rows_for_lanes(self.packed, self.lanes, len(self.ranked.split_lo))
+        pairs = scans_pairs(f)
         if self.rest is not None:
-            self.chunks = None
+            self.chunks = Chunks(f, self.several, f.size(self.rest + 1), pairs, single=self.rest < ROWS_IN_VECTOR)
             self.scanned = T.Bind(tirx.Select(tirx.EQ(f.rows - self.whole, tirx.const(1, "int64")), self.whole, f.rows))
         else:
-            self.chunks = Chunks(f, self.several, self.few_rows)
+            self.chunks = Chunks(f, self.several, self.few_rows, pairs)
             self.scanned = self.chunks.scanned
 
     def _few_rows_in_lanes(self) -> int:
@@ -294,10 +295,9 @@ class SumScan:
         scan = Scan(f, packed, self.ranks, self.leaves, self.sets, EVERY)
         with T.serial(tirx.const(0, "int64"), self.several) as part:
             scan.run(T.Bind(part * EVERY), EVERY)
-        if self.chunks is not None:
-            self.chunks.emit(scan.run)
-        else:
-            self._scan_rest(scan)
+        self.chunks.emit(scan.run)
+        if self.rest is not None:
+            self._scan_rest()
 
     def _leaves(self) -> Leaves:
         """What adds the leaves that are reached: by tables of digits, or one by one."""
@@ -308,26 +308,17 @@ class SumScan:
         outputs = np.repeat(packed.outputs, np.diff(packed.span_starts) * TREES_IN_GROUP)
         return LeafGather(f, self.fixed, self.rows_of_leaves, packed.first, outputs, TREES_IN_GROUP)
 
-    def _scan_rest(self, scan: Scan) -> None:
-        """Emit the rows behind `whole`, up to 64 at a time: in lanes, or as a chunk where that is faster."""
+    def _scan_rest(self) -> None:
+        """Emit the rows behind the chunks in lanes, up to 64 at a time."""
         assert self.lanes is not None
-        assert self.rest is not None
         assert isinstance(self.leaves, LeafTables)
-        f, whole, scanned = self.f, self.whole, self.scanned
+        f, start, scanned = self.f, self.chunks.scanned, self.scanned
         some = RestLanes(
             f, self.lanes, self.ranked.planes, self.ranks, self.fixed, self.rows_of_leaves, self.leaves, self.packed
         )
-        with T.serial(tirx.const(0, "int64"), (scanned - whole + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR) as chunk:
-            first = T.Bind(whole + chunk * ROWS_IN_VECTOR)
-            count = T.Bind(tirx.Min(scanned - first, tirx.const(ROWS_IN_VECTOR, "int64")))
-            if self.rest >= ROWS_IN_VECTOR:
-                some.add(first, count)
-            else:
-                most = f.size(self.rest)
-                with once_if(tirx.LE(count, most)):
-                    some.add(first, count)
-                with once_if(tirx.LT(most, count)):
-                    scan.run(first, ROWS_IN_VECTOR)
+        with T.serial(tirx.const(0, "int64"), (scanned - start + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR) as part:
+            first = T.Bind(start + part * ROWS_IN_VECTOR)
+            some.add(first, T.Bind(tirx.Min(scanned - first, tirx.const(ROWS_IN_VECTOR, "int64"))))
 
     def _add_in_lanes(self, lanes: PackedLanes, result: Result, again: Any) -> None:
         """Emit the rows behind `scanned`: four at a time, then one by one. Then those that `again` names, as the source adds them."""

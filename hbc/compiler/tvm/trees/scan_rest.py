@@ -12,8 +12,8 @@ One by one, the leaves take as long as the scan. By tables, those of 64 rows tak
 leaves stay in L1. Larger ones come from L2 for every four rows: 64 rows of 500 trees of 255 leaves take 0.85 of the time of a chunk of 64
 rows (Zen 5).
 
-Where nearly all lanes have a tree, this serves all numbers of rows from 2 to ROWS_FOR_ALL, so that there is no code for four rows and for
-64 besides. Elsewhere chunks of 64 rows are faster from some 40 rows on.
+Where nearly all lanes have a tree, this serves all numbers of rows from 2 to 96, so that there is no code for four rows and for one chunk
+of 64 besides. Elsewhere chunks of 64 rows are faster from some 40 rows on. More rows go in pairs of chunks first (pieces_scan.py).
 """
 
 from __future__ import annotations
