@@ -396,9 +396,9 @@ class InputLimits:
 
     def sum_of_squares(self, dtype: np.dtype[Any], safe: float = np.inf) -> Any:
         """The largest sum of the squares of all numbers of `dtype` at which each of them surely passes, and no guard need look at one.
-        None if every number passes. For integers it is None or -1, which no sum is."""
+        None if every number passes. For integers it is None or -inf, which no sum is: theirs overflows, and may be negative."""
         if dtype.kind != "f":
-            return None if self.unrestricted or np.isinf(self.limit).all() else np.int64(-1)
+            return None if self.unrestricted or np.isinf(self.limit).all() else -np.inf
         most = min(safe * safe, float(np.finfo(dtype).max))
         if self.unrestricted or not self.limit.size:
             return None if np.isinf(safe) else dtype.type(most)

@@ -108,7 +108,7 @@ OWN_LABELS: dict[str, Callable[[Any], bool]] = {
         m.classes_.dtype == object and (m.n_classes_ == 2 or m.multi_class == "one_vs_rest")
     ),
 }
-"""For classifiers whose labels may have another dtype than `classes_`, since numpy.where and numpy.tile make it: a function that says
+"""For classifiers whose labels may have another dtype than `classes_`, since numpy or the library makes it: a function that says
 whether the dtype in the graph is the source's. Python objects become strings of a fixed width there."""
 has_own_labels = _fills(OWN_LABELS)
 

@@ -43,7 +43,16 @@ from hbc.parser.front_door import (
 )
 from hbc.parser.once import read_once
 from hbc.parser.order_of_sums import order_shows
-from hbc.parser.registry import Described, Result, WithoutRows, converts, describes, public_name, returns_without_rows
+from hbc.parser.registry import (
+    Described,
+    Result,
+    WithoutRows,
+    converts,
+    describes,
+    has_own_labels,
+    public_name,
+    returns_without_rows,
+)
 from hbc.parser.rounds import asked_of
 from hbc.parser.sparsity import is_sparse
 
@@ -494,6 +503,9 @@ def xgb_classifier(m: Any, x: Node | Frame) -> Result:
 )
 def _no_predictions(m: Any) -> WithoutRows:
     return {"predict": ("<f4", (0,)), "raw_score": ("<f4", (0,)), "apply": ("<f4", (0,))}
+
+
+has_own_labels("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")(lambda _: True)  # int32 with multi:softmax, otherwise int64
 
 
 @returns_without_rows("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")

@@ -356,6 +356,11 @@ def test_labels_of_several_targets_keep_their_dtype(labels: Any) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+def test_multi_softmax_gives_int32() -> None:
+    model = XGBClassifier(n_estimators=2, max_depth=2, objective="multi:softmax").fit(X, Y)
+    np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(X), model.predict(X), strict=True)
+
+
 SINGLE = np.abs(X).astype(np.float32)
 
 

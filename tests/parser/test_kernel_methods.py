@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse, special
 from sklearn.datasets import load_iris
 from sklearn.decomposition import KernelPCA
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern, PairwiseKernel
 from sklearn.kernel_approximation import AdditiveChi2Sampler, Nystroem, SkewedChi2Sampler
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.semi_supervised import LabelPropagation
@@ -91,3 +91,17 @@ def test_error_function() -> None:
     with np.errstate(all="ignore"):
         (found,) = Graph((x,), {"y": (erf(x),)}).evaluate(values)["y"]
     np.testing.assert_allclose(found, special.erf(values), rtol=1e-15)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("kernel", [DotProduct(), PairwiseKernel(metric="linear")], ids=["product", "pairwise"])
+def test_rows_are_multiplied_with_themselves_in_their_own_dtype(kernel) -> None:
+    """bool times bool is bool, and integers overflow: the variance is then another one, or negative. The sum of the squares of such
+    integers, with which inputs are tested in one pass, overflows too."""
+    model = GaussianProcessClassifier(kernel, optimizer=None).fit(X, Y > 0)
+    compiled = hbc.convert(model, "numpy")
+    rows = np.round(X).astype(np.int64)
+    np.testing.assert_allclose(compiled.predict_proba(rows), model.predict_proba(rows), rtol=1e-9)
+    for wrong in (X > 3, rows.astype(np.int32), np.full((2, 4), 5 * 10**9)):
+        with pytest.raises(hbc.InvalidInputError):
+            compiled.predict_proba(wrong)

@@ -182,3 +182,12 @@ def test_dtypes_of_results(model: Any, dtype: str) -> None:
         X[4, 1] = np.nan
     found = hbc.convert(model.fit(X), "numpy").transform(X.astype(dtype))
     np.testing.assert_allclose(found, model.transform(X.astype(dtype)), rtol=1e-6, strict=True)
+
+
+def test_sums_of_unsigned_integers_are_rejected() -> None:
+    """The source's are unsigned."""
+    model = FeatureAgglomeration(2, pooling_func=np.sum).fit(HOLES[:, [0, 0, 0]] * [3, 5, 7])
+    compiled, X = hbc.convert(model, "numpy"), np.arange(9).reshape(3, 3)
+    np.testing.assert_array_equal(compiled.transform(X), model.transform(X), strict=True)
+    with pytest.raises(hbc.InvalidInputError, match="uint8"):
+        compiled.transform(X.astype(np.uint8))

@@ -128,7 +128,8 @@ def feature_agglomeration(m: Any, x: Node) -> Result:
     pools = {np.max: t.max_, np.min: t.min_, np.sum: t.sum_}
     if m.pooling_func not in pools:
         raise Refusal(f"its pooling function is {m.pooling_func!r}.", "Use numpy's mean, max, min or sum.")
-    note(x, Column(integer_bits=ANY_INTEGER))
+    # The sum of unsigned integers is unsigned.
+    note(x, Column(integer_bits=ANY_INTEGER, signed=m.pooling_func is np.sum))
     pool = pools[m.pooling_func]
     y = t.concat([pool(t.take(x, cluster, axis=1), 1, keepdims=True) for cluster in clusters])
     note_input(Arrays(native_order=True))

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Column
 from hbc.ir.types import NUMPY_DTYPES, Array, N, dtype_name
 from hbc.ops import tensor as t
+from hbc.ops.checks import Check
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
-from hbc.parser.front_door import computed_if_it_can_be
+from hbc.parser.front_door import computed_if_it_can_be, note
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.shared.common import checked, promote
@@ -162,12 +164,22 @@ def _diagonal(k: Any, x: Node) -> Value:
         case "WhiteKernel":
             return float(k.noise_level)
         case "DotProduct":
-            floats = t.cast(x, "f32" if x.type.dtype == "f32" else "f64")
+            floats = _squared_in_own_dtype(x)
             return _shift(t.sum_(t.mul(floats, floats), 1, keepdims=True), k.sigma_0**2)
         case "PairwiseKernel":
-            floats = t.cast(x, "f32" if x.type.dtype == "f32" else "f64")
-            return self_kernel(floats, named(k.metric), {**(k.pairwise_kernels_kwargs or {}), "gamma": k.gamma})
+            return self_kernel(
+                _squared_in_own_dtype(x), named(k.metric), {**(k.pairwise_kernels_kwargs or {}), "gamma": k.gamma}
+            )
     return 1.0
+
+
+def _squared_in_own_dtype(x: Node) -> Node:
+    """x as floats. The source multiplies x by itself in its own dtype: bool gives bool, and integers overflow. So narrow ones are rejected,
+    and integers whose sum of squares int64 may not hold."""
+    note(x, Column(integer_bits=64))
+    if x.type.dtype != "i64":
+        return x
+    return Check(f"{KERNELS}DotProduct", limit=math.sqrt(2.0**62 / x.type.columns), min_rows=0)(t.cast(x, "f64"))
 
 
 def _of_rows(x: Node, value: Value, columns: int) -> Node:
