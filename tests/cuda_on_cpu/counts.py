@@ -32,7 +32,7 @@ from hbc.compiler.tvm.nest.schedule import LANES
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, H200, cycles
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.forks import EXITS, LEVELS, WORDS
-from hbc.compiler.tvm.trees.gpu.levels import MOST_ROWS, Levels, top_levels
+from hbc.compiler.tvm.trees.gpu.levels import MOST_ROWS, Levels, top_levels, values_of
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, L1, LINE, SECTOR, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees
@@ -146,7 +146,8 @@ def walked(op: TreeEnsemble, x: Array, form: type[TiledTrees], first: int) -> Wa
     for tree in some_trees(op):
         places, final = (_by_level if by_level else _by_link)(op, x, tree)
         nodes.append(sum(wavefronts(place, node) for place in places[first:]))
-        leaves.append(op.values.shape[1] * (size / WORD * wavefronts(final, WORD) if by_level else wavefronts(final, size)))
+        values = values_of(op) if by_level else op.values
+        leaves.append(values.shape[1] * (size / WORD * wavefronts(final, WORD) if by_level else wavefronts(final, size)))
     return Walked(float(np.mean(nodes)), float(np.mean(leaves)))
 
 

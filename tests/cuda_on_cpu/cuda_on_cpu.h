@@ -116,6 +116,12 @@ inline double __hiloint2double(int high, int low) {
   memcpy(&value, &bits, sizeof value);
   return value;
 }
+inline int __double2hiint(double x) { return int(emu::bits(x) >> 32); }
+inline int __double2loint(double x) { return int(emu::bits(x)); }
+inline double __dadd_rd(double a, double b) {
+  const double sum = a + b, part = sum - a, error = (a - (sum - part)) + (b - part);
+  return error < 0 ? nextafter(sum, -INFINITY) : sum;
+}
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   uint64_t all = uint64_t(b) << 32 | a;
   unsigned found = 0;

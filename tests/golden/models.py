@@ -99,6 +99,7 @@ TREES = (
     Golden("linked trees of 31 leaves", lambda: _lightgbm(31, 10), ("sm_90",), ("links", "far_links")),
     Golden("forest in wide levels", lambda: _forest(8, 0), ("sm_90",), ("wide_levels",)),
     Golden("forest of vectors in wide levels", lambda: _forest(6, 3), ("sm_90",), ("wide_levels",)),
+    Golden("forest of two classes in levels", lambda: _forest(8, 2), ("sm_90",), ("levels", "wide_levels")),
     Golden("forest of forks", lambda: _forest(None, 2), ("sm_90",), ("wide_links",)),
     Golden("five classes of linked trees", lambda: _classes(5), ("sm_90",), ("links",)),
     Golden("forest of ten vectors in levels", lambda: _forest(5, 10), ("sm_90",), ("levels",)),

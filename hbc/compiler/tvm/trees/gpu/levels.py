@@ -13,6 +13,7 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import ROWS_OF_WORD
 from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.trees.gpu.halves import halves, value_of_half
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE, PLANE_BYTES
@@ -48,6 +49,8 @@ READS_OF_WORD = {6: 1.25, 7: 1.4, 8: 1.6}
 """Wavefronts of a warp that reads a word of each row's leaf, by the levels; 1 of fewer ones."""
 WORK_OF_VALUE = {4: work(2.3, 0.5, 1.0, 0.0), 8: work(4.0, 0.8, 1.5, 0.0)}
 """The work for a value of a leaf without its reads, by its bytes."""
+WORK_OF_HALF = work(11.0, 9.0, 2.0, 0.0)
+"""The work for two values of one number, beyond that for a value (halves.py)."""
 WORK_OF_TREE, WORK_OF_PIECE = work(0.7, 0.2, 0.0, 0.0), work(0.031, 0.0135, 0.008, 0.0025)
 """The work for a tree beside the walk, and for each 16 bytes of it: copies."""
 
@@ -106,7 +109,8 @@ class Levels(TiledTrees):
         walk = cls.work_of_walk(op) + work(0.0, 0.0, 0.0, cls.reads_of_top(cls.top_levels(depth, rows), rows))
         copies = (WORK_OF_TREE + WORK_OF_PIECE * (cls.layout_of(op).tree // PIECE)) * (ROWS_OF_WORD / rows)
         value = WORK_OF_VALUE[size] + work(0.0, 0.0, 0.0, READS_OF_WORD.get(depth, 1.0) * size / WORD)
-        return op.n_trees * ((walk + copies) * cls.walks(op) + value * op.values.shape[1])
+        further = WORK_OF_HALF if values_of(op).shape != op.values.shape else work(0.0, 0.0, 0.0, 0.0)
+        return op.n_trees * ((walk + copies) * cls.walks(op) + value * values_of(op).shape[1] + further)
 
     @classmethod
     def work_of_walk(cls, op: TreeEnsemble) -> Array:
@@ -141,7 +145,7 @@ class Levels(TiledTrees):
     def pack(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTrees:
         trees, depth = np.concatenate([*by_output(op), np.zeros(0, np.int64)]).astype(np.int64), depth_of(op)
         layout, perfect = cls.layout_of(op), perfect_trees(op, ranked, trees, depth, top_levels(depth, MOST_ROWS))
-        values = op.values[perfect.leaves].transpose(0, 2, 1)[..., None].view(np.uint32)  # [trees, columns, leaves, words]
+        values = values_of(op)[perfect.leaves].transpose(0, 2, 1)[..., None].view(np.uint32)  # [trees, columns, leaves, words]
         first, nodes = cls.nodes(ranked, planes, perfect, rows)
         parts = (
             (0, first),
@@ -248,8 +252,12 @@ class Levels(TiledTrees):
     def value(self, tree: Expr, row: int, column: Expr) -> Expr:
         parts = self.op.values.itemsize // WORD
         at = tirx.Cast("int32", self.at[row]) + (self.layout.values // WORD - (1 << self.depth))
-        at += tirx.Cast("int32", column) * (parts << self.depth)
+        halved = values_of(self.op).shape != self.op.values.shape
+        if not halved:
+            at += tirx.Cast("int32", column) * (parts << self.depth)
         low, *high = (self.words_of_tree[at + (part << self.depth)] for part in range(parts))
+        if halved:
+            return value_of_half(T.Bind(high[0]), T.Bind(low), column)
         if not high:
             return tirx.reinterpret("float32", low)
         return tirx.call_pure_extern("float64", "__hiloint2double", *(tirx.Cast("int32", word) for word in (*high, low)))
@@ -271,7 +279,13 @@ class Layout(NamedTuple):
 def layout_with(op: TreeEnsemble, node: int, nodes: int) -> Layout:
     """That of trees whose nodes have so many bytes and begin there."""
     values = nodes + (node << depth_of(op))
-    return Layout(node, nodes, values, -(-(values + (op.values[:1].nbytes << depth_of(op))) // PIECE) * PIECE)
+    return Layout(node, nodes, values, -(-(values + (values_of(op)[:1].nbytes << depth_of(op))) // PIECE) * PIECE)
+
+
+def values_of(op: TreeEnsemble) -> Array:
+    """[L, V]: what trees in shared memory have of each leaf: its values, or one number that says two."""
+    halved = op.once(halves)
+    return op.values if halved is None else halved
 
 
 def _bytes_of(word: Expr, which: int) -> Expr:

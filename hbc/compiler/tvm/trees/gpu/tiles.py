@@ -425,7 +425,7 @@ class TiledTrees(ABC):
 
     def _column(self, output: Expr, column: Expr) -> Expr:
         """The column of a leaf's values that is added to an output of a pass."""
-        return column if self.width == 1 else output + column
+        return column if self.width in (1, self.columns) else output + column
 
     def _place(self, row: int, column: Expr) -> Expr:
         return column * self.count + row
