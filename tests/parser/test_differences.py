@@ -28,7 +28,7 @@ from sklearn.manifold import Isomap, LocallyLinearEmbedding
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
-from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import BernoulliNB, GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, RadiusNeighborsTransformer
 from sklearn.neural_network import BernoulliRBM
 from sklearn.pipeline import make_pipeline
@@ -354,6 +354,13 @@ def test_labels_of_several_targets_keep_their_dtype(labels: Any) -> None:
         found, expected = hbc.convert(model, "numpy").predict(X), model.predict(X)
         assert found.dtype.kind == expected.dtype.kind
         np.testing.assert_array_equal(found, expected)
+
+
+def test_bernoulli_thresholds_reject_float16() -> None:
+    """The source compares it with a threshold that is rounded to float16."""
+    model = BernoulliNB(binarize=0.1).fit(X, Y)
+    with pytest.raises(hbc.InvalidInputError, match="float16"):
+        hbc.convert(model, "numpy").predict(X.astype(np.float16))
 
 
 def test_multi_softmax_gives_int32() -> None:

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
+from hbc.ir.signature import Column
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckValues
 from hbc.ops.linear import LogSoftmax
+from hbc.parser.front_door import ANY_INTEGER, note
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.linear import affine, float_type
@@ -81,6 +83,7 @@ def bernoulli_nb(m: Any, x: Node) -> Result:
     None."""
     x = checked(m, x)
     if m.binarize is not None:
+        note(x, Column(integer_bits=ANY_INTEGER))  # the source compares float16 in float16
         # For a float32 x, a threshold that is a Python number is rounded to float32 first; a numpy scalar widens x.
         compared = float_type(NUMPY_DTYPES[x.type.dtype], *([m.binarize.dtype] if isinstance(m.binarize, np.generic) else []))
         threshold = np.asarray(m.binarize, NUMPY_DTYPES[compared])
