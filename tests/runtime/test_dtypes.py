@@ -126,6 +126,8 @@ UNUSUAL = (
     *("pandas NA", "pandas NA, Float32", "polars i4, f4", "pyarrow f2", "pandas dates"),
 )
 """Inputs that hbc may reject although scikit-learn takes them."""
+NARROW = ("i4", "i1", "u1", "?", "pandas bool", "polars bool", "pyarrow bool")
+"""What `np.abs` alone may not be given: hbc counts in int64, and the absolute value of -128 in int8 is -128."""
 ANSWERED = {
     ("one by one", "pandas bool, f8"),
     ("beside a scaler", "pandas bool, f8"),
@@ -164,7 +166,12 @@ def test_the_answer_with_its_dtype(pair: tuple[str, Any, Any], name: str) -> Non
     try:
         found = getattr(compiled, method)(INPUTS[name]())
     except hbc.InvalidInputError:
-        assert name in UNUSUAL or (what, name[-4:]) == ("beside codes", "bool") or (what, name[:6]) == ("weighted", "polars")
+        assert (
+            name in UNUSUAL
+            or (what, name[-4:]) == ("beside codes", "bool")
+            or (what, name[:6]) == ("weighted", "polars")
+            or (what == "functions beside a scaler" and name in NARROW)
+        )
         assert (what, name) not in ANSWERED
         return
     if name == "longdouble":
