@@ -71,9 +71,8 @@ class Place:
         """A place in `folder` to write to, which takes this file's name at the end of the context. If the context raises, it is removed,
         and what was there before stays. Two processes that write the same file do not meet: each has a name of its own. Raises
         ArtifactError for a device or a pipe."""
-        if (
-            self.local and os.path.exists(self.path) and not os.path.isfile(self.path)
-        ):  # a rename would replace /dev/null itself
+        # A rename would replace /dev/null itself.
+        if self.local and os.path.exists(self.path) and not os.path.isfile(self.path):
             raise ArtifactError(path=self.name, found="no regular file", expected="the name of a file to write")
         temporary = folder.child(f".{self.path.rpartition('/')[2][:100]}.{secrets.token_hex(8)}.part")
         try:

@@ -23,11 +23,12 @@ Compared = tuple[tuple[int, bool], ...]
 
 
 def compared_columns(op: TreeEnsemble, in_order: bool = False) -> tuple[Compared, Array, Array]:
-    """(the columns of keys that splits compare, i64[M]: for each split its column, bool[M]: the splits that need a second one).
+    """(the columns of keys that splits compare, i64[M]: for each split its column, bool[M]: the splits that send NaN to the left though it
+    is above all numbers).
 
     There is a column for each feature. First come the features whose NaN some splits send to the left, and some to the right. Their columns
-    have NaN above all numbers, and the splits to the left need another column with NaN below all numbers. Category sets have no NaN, and
-    come last.
+    have NaN above all numbers. So a split to the left must know better (patches.py), or compare a second column with NaN below all numbers
+    (walk.py). Category sets have no NaN, and come last.
 
     in_order: the columns of numbers are the features in their order, also those that no split compares.
     """
@@ -61,8 +62,8 @@ def ordered(x: Array) -> Array:
 class Keys:
     """Emits the keys of rows, in memory of their own.
 
-    If the caller's rows begin with the numbers of all columns, in this order, then a register of them becomes keys at once. A key takes a
-    quarter of the time so.
+    If the caller's rows begin with the numbers of all columns, in this order, then a register of them becomes keys at once. A key takes
+    0.3 ns so, in place of 1 (Zen 5).
     """
 
     def __init__(self, f: Block, x: Node, compared: Compared, numbers: int, size: int, first: int = 0) -> None:
@@ -98,13 +99,11 @@ class Keys:
         x = f.arguments[self.x]
         numbers = as_vector(x)
         with f.repeat(T.Bind((count + (self.lanes - 1)) // self.lanes)) as register:
-            column = T.Bind(
-                tirx.Min(register * self.lanes, self.numbers - self.lanes)
-            )  # the last register overlaps the one before
+            # The last register overlaps the one before.
+            column = T.Bind(tirx.Min(register * self.lanes, self.numbers - self.lanes))
             origin = (f.base + row) * x.shape[1] + column
-            with T.serial(
-                origin, origin + 1
-            ) as place:  # TVM keeps a run of elements whole only if it begins at a loop variable
+            # TVM keeps a run of elements whole only if it begins at a loop variable.
+            with T.serial(origin, origin + 1) as place:
                 value = T.Bind(vector(numbers, place, self.lanes))
                 at = start + column + self.first
                 self._keep(value, is_nan_in_vector(value), missing(column, self.lanes), at, seen, self.lanes)

@@ -70,9 +70,8 @@ class PackedPatches:
     * at INNER the exits (bits) that lead to patches, and from bit TO_LEFT on the splits that send NaN to the left, though it is above all
       numbers
 
-    values [D, V], codes u16[L]: leaf l, in the order of the patches, has the values[codes[l]]. None: it has values[l]. They
-    are `padded`. If the output is
-    leaf numbers, those: i64[L, 1].
+    values [D, V], codes u16[L]: leaf l, in the order of the patches, has the values[codes[l]]. None: it has values[l]. They are `padded`.
+    If the output is leaf numbers, those: i64[L, 1].
     """
 
     columns: Columns

@@ -65,7 +65,7 @@ def patchable(op: TreeEnsemble) -> bool:
 
 
 def few_in_patches(rows: int, columns: int) -> bool:
-    """Whether the trees of a row go together, for a block of so many rows, whose trees compare so many columns."""
+    """Whether the trees of a row go together in blocks of up to so many rows, for trees that compare so many columns."""
     return rows < FEW_ROWS or columns > REGISTERS_OF_ROWS * LANES
 
 
@@ -76,7 +76,7 @@ def tree_patches(f: Block, node: Node) -> None:
         tree_walk(f, node)
         return
     patches = Patches(f, node)
-    if patches.columns > REGISTERS_OF_ROWS * LANES:
+    if few_in_patches(f.block, patches.columns):
         with T.serial(tirx.const(0, "int64"), f.rows) as row:
             patches.one_row(row)
         return

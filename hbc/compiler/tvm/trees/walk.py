@@ -78,9 +78,8 @@ MOST_LINES_FROM_MEMORY = 1024
 """The most cache lines for these. In order they come so much faster than one by one that most may be of no use. Forest regressors of 100
 trees of 19,000 leaves take 0.4 of the time so for 208 rows (363 lines), of 30,000 leaves 0.35 for 400 rows (280 lines), extra-trees of two
 classes with 200 trees 0.55 for 112 rows (Zen 5, code for Zen 3). Trees in the second or third cache take up to a quarter more."""
-MORE_COLUMNS = (
-    1.5  # so many columns of keys for each that is compared are still computed sooner, if a register of them is (keys.py)
-)
+MORE_COLUMNS = 1.5
+"""Up to so many columns of keys for each that is compared are still computed sooner, if a register of them is (keys.py)."""
 FEW_VALUES = 8  # up to so many different leaf values, parents of two leaves share their children
 
 
