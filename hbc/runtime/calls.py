@@ -25,7 +25,7 @@ from hbc.runtime.input.frames import read_frame
 from hbc.runtime.input.intake import Intake, as_given
 from hbc.runtime.input.sparse_reader import reject_sparse
 from hbc.runtime.one_row import OneRow
-from hbc.runtime.places import card_of
+from hbc.runtime.places import card_of, is_cudf
 from hbc.runtime.variant import Ready, Variant
 
 T = TypeVar("T")
@@ -124,6 +124,10 @@ class ArrayCall:
         number = card_of(X)
         if number is not None and not self.returns and self._resident.runs_there:
             return self._resident(X, number)
+        if is_cudf(X) and self.shared.on_gpu and not self.returns:
+            found = self._resident.of_frame(X)
+            if found is not None:
+                return found
         return self.result_for(self.shared.intake.frame_of(X))
 
     def result_for(self, X: Any) -> Any:

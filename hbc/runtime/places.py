@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from hbc.errors import InvalidInputError
@@ -19,6 +20,12 @@ def card_of(X: Any) -> int | None:
     except (BufferError, RuntimeError, ValueError):  # a device that DLPack has no number for
         return None
     return int(number) if int(kind) in CARDS else None
+
+
+def is_cudf(X: Any) -> bool:
+    """Whether X is a frame of cuDF, whose columns lie on a GPU. Frames have no DLPack."""
+    cudf = sys.modules.get("cudf")
+    return cudf is not None and isinstance(X, cudf.DataFrame)
 
 
 def require_own_signs(X: Any) -> None:

@@ -1,4 +1,5 @@
-"""Calls whose X lies on a GPU (DLPack): the result lies there too, in memory of the library of X. Nothing is copied over the bus."""
+"""Calls whose X lies on a GPU (an array with DLPack, a frame of cuDF): the result lies there too, in memory of the library of X. Nothing
+is copied over the bus."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import numpy as np
 from hbc.compiler.base import Executable, OnCard
 from hbc.errors import InvalidInputError
 from hbc.ir.types import NUMPY_DTYPES
-from hbc.runtime.places import require_own_signs
+from hbc.runtime.input.pandas_frame import PandasFrame
+from hbc.runtime.places import card_of, require_own_signs
 from hbc.runtime.variant import Variant
 
 Room = Callable[[tuple[int, ...], "np.dtype[Any]"], Any]
@@ -84,7 +86,37 @@ class Resident:
     def __call__(self, X: Any, number: int) -> Any:
         """The result for X. Raises InvalidInputError for what the source rejects, and for arrays that would have to be converted."""
         require_own_signs(X)
-        variant, call = self._variant(X), self.call
+        return self._result(self._variant(X), X, number)
+
+    def of_frame(self, X: Any) -> Any | None:
+        """The result for a frame of cuDF, an array of CuPy. None if the host has to read the frame: a part of the method runs there, or the
+        columns that the model reads are not all float32, and not all float64. Raises InvalidInputError for what the source rejects.
+
+        The header of the frame is read as that of a frame of pandas is, so the same columns are found, with the same errors. A missing
+        value becomes NaN, as it does in pandas. One copy on the GPU puts the rows one after the other: cuDF has columns."""
+        shared = self.call.shared
+        if not len(X) or shared.spec.ndim != 2 or shared.spec.items:
+            return None
+        header = X.head(0).to_pandas()
+        kinds, inputs = shared.intake(shared.intake.frame_of(header))
+        variant, dtype = shared.variants[kinds], inputs[0].dtype
+        positions = shared.intake.positions(PandasFrame(header))
+        places = [positions[i] for i in shared.intake.numbers]
+        same = dtype.kind == "f" and all(place >= 0 and header.dtypes.iloc[place] == dtype for place in places)
+        if (
+            len(inputs) > 1
+            or not same
+            or variant.ready.executable.on_card(self.call.method) is None
+            or self._host_makes(variant, dtype)
+        ):
+            return None
+        matrix = sys.modules["cupy"].ascontiguousarray(X.iloc[:, places].to_cupy(na_value=np.nan))
+        number = card_of(matrix)
+        assert number is not None
+        return self._result(variant, matrix, number)
+
+    def _result(self, variant: Variant, X: Any, number: int) -> Any:
+        call = self.call
         method = variant.ready.executable.on_card(call.method)
         assert method is not None
         if method.number != number:
@@ -113,7 +145,7 @@ class Resident:
         shape = tuple(int(size) for size in X.shape)
         if len(shape) != 2 or shape[1] != width:
             raise InvalidInputError(found=f"an array of shape {shape}", expected=f"[rows, {width}]")
-        (result, *others), own = variant.facts.results[call.method], call.dtype
+        result = variant.facts.results[call.method][0]
         _, empty = call.shared.info.without_rows.get(call.method, ("", None))
         if not shape[0] and empty is not None and tuple(empty) != (0, *map(int, result.shape[1:])):
             raise InvalidInputError(
@@ -121,15 +153,21 @@ class Resident:
                 expected="at least 1",
                 advice=f"For none the source's {call.method} returns an array of another shape. Copy X to the host.",
             )
-        if call.keeps_dtype:
-            own = np.dtype(name)
-        if not others and own is not None and NUMPY_DTYPES[result.dtype] != own:
+        own = self._host_makes(variant, np.dtype(name))
+        if own is not None:
             raise InvalidInputError(
                 found=f"{name} on a GPU",
                 expected="an array of the host",
                 advice=f"The host makes {own} of the results of {call.method}. Copy X to the host.",
             )
         return variant
+
+    def _host_makes(self, variant: Variant, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+        """The dtype that the host makes of the result for an X of `dtype`. None if the result stays as it is."""
+        (result, *others), own = variant.facts.results[self.call.method], self.call.dtype
+        if self.call.keeps_dtype:
+            own = dtype
+        return None if others or own is None or NUMPY_DTYPES[result.dtype] == own else own
 
     def _require_accepted(self, variant: Variant, X: Any, library: Library, method: OnCard) -> None:
         """Raise InvalidInputError for values that the source rejects. The card tests whether all rows surely pass, and sends a byte for

@@ -14,11 +14,14 @@ from unittest import mock
 import numpy as np
 import pytest
 
+pd = pytest.importorskip("pandas")
 tvm = pytest.importorskip("tvm")
 pytest.importorskip("sklearn")
 from cuda_on_cpu import Card, cannot_run, emulated  # noqa: E402
+from sklearn.compose import make_column_transformer  # noqa: E402
 from sklearn.ensemble import RandomForestClassifier  # noqa: E402
 from sklearn.linear_model import LinearRegression  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 import hbc  # noqa: E402
@@ -68,6 +71,27 @@ def cupy_of(card: Card) -> Any:
     module.cuda = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=STREAM))  # type: ignore[attr-defined]
     module.empty = lambda shape, dtype: kind(card, np.full(shape, 77, dtype))  # type: ignore[attr-defined]
     return module, lambda values: kind(card, values)
+
+
+def cudf_of(array: Any) -> Any:
+    """(a stand-in for cuDF, the class of its frames): frames of pandas whose `to_cupy` brings them to the card. array: see `cupy_of`."""
+    module, kept = ModuleType("cudf"), []
+
+    class DataFrame(pd.DataFrame):
+        @property
+        def _constructor(self) -> Any:
+            return DataFrame
+
+        def to_pandas(self) -> pd.DataFrame:
+            assert not len(self), "the values stay on the card"
+            return pd.DataFrame(self)
+
+        def to_cupy(self, na_value: float) -> Any:
+            kept.append(tuple(self.columns))
+            return array(np.asfortranarray(self.to_numpy(na_value=na_value)))
+
+    module.DataFrame, module.Series, module.Index, module.kept = DataFrame, (), (), kept  # type: ignore[attr-defined]
+    return module
 
 
 def torch_of(card: Card) -> Any:
@@ -139,6 +163,34 @@ def test_an_array_that_begins_anywhere(card: Card) -> None:
         for array, copied in ((OnGpu(card, X), 0), (given, 2)):  # for the test of the values, and for the answer
             np.testing.assert_array_equal(card.array(model.predict_proba(array)), forest.predict_proba(X))
             assert copies.call_count == copied
+
+
+def test_a_frame_of_cudf(card: Card) -> None:
+    """Its columns are found by their names, and stay on the card. The host reads frames of several dtypes."""
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame.loc[3, "b"] = np.nan
+    forest = RandomForestClassifier(10, max_depth=4, random_state=0).fit(frame, LABELS)
+    picks = make_column_transformer((StandardScaler(), ["d", "b"]))
+    picking = make_pipeline(picks, RandomForestClassifier(5, max_depth=3, random_state=0)).fit(frame, LABELS)
+    cupy, array = cupy_of(card)
+    cupy.ascontiguousarray = lambda given: array(np.ascontiguousarray(given.values))
+    cudf = cudf_of(array)
+    with mock.patch.dict(sys.modules, {"cupy": cupy, "cudf": cudf}):
+        other = cudf.DataFrame(frame[["d", "c", "b", "a"]].assign(e="text"))
+        for model, given, columns in ((forest, cudf.DataFrame(frame), "abcd"), (picking, other, "bd")):
+            compiled = hbc.convert(model, "tvm", device="cuda")
+            found = compiled.predict_proba(given)
+            card.wait(c_void_p(STREAM))
+            assert cudf.kept.pop() == tuple(columns)
+            np.testing.assert_allclose(found.values, model.predict_proba(frame), rtol=1e-6)
+        with pytest.raises(hbc.InvalidInputError, match="without the columns b"):
+            compiled.predict_proba(other.drop(columns="b"))
+        with pytest.raises(hbc.InvalidInputError, match="inf in row 0"):
+            compiled.predict_proba(other.assign(b=np.float32(np.inf)))
+        mixed = frame.astype(np.float64).assign(b=1)
+        on_host = compiled.predict_proba(cudf.DataFrame(mixed))
+        assert type(on_host) is np.ndarray
+        np.testing.assert_allclose(on_host, picking.predict_proba(mixed), rtol=1e-6)
 
 
 def test_values_are_tested_on_the_card(card: Card) -> None:
