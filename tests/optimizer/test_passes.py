@@ -258,11 +258,10 @@ def test_what_has_passed_a_check_is_not_guarded_again():
     assert not input_limits(Graph((x,), {"a": (Check("two", allow_nan=True, allow_inf=True)(t.mul(x, 2.0)),)})).guards
 
 
-def test_parameters_that_are_nan_make_nan():
-    x = Input("X", "f64", (N, 1))()
-    for offset, guards in ((np.nan, 1), (0.0, 0)):
-        graph = Graph((x,), {"a": (Check("owner", allow_inf=True)(Standardize(np.array([offset]), None)(x)),)})
-        assert len(input_limits(graph).guards) == guards
+def test_computed_numbers_may_be_nan_where_infinities_pass():
+    x = Input("X", "f64", (N, 2))()
+    for value, guards in ((t.sub(select(x, 0), select(x, 1)), 1), (t.log(x), 1), (x, 0)):
+        assert len(input_limits(Graph((x,), {"a": (Check("owner", allow_inf=True)(value),)})).guards) == guards
 
 
 def test_imputed_columns_may_be_missing():

@@ -64,11 +64,12 @@ def input_limits(graph: Graph, computed: bool = False) -> Limits:
             continue
         min_rows = max(min_rows, check.min_rows)
         largest = _largest_passed(check, node)
-        creates = trace.creates and not check.allow_nan
+        # Where infinities pass, the numbers computed from them can be NaN (∞ - ∞), too.
+        creates = not check.allow_nan and (trace.creates or (check.allow_inf and trace.reach > 0.0))
         of_values = isinstance(check, (CheckAgreed, CheckLeast, CheckValues, CheckWhole)) and not _is_met(check, node.inputs[0])
         if of_values or creates or trace.reach > largest:
             value = Graph(graph.inputs, {"value": node.inputs})
-            only_large = not of_values and not trace.creates
+            only_large = not (of_values or trace.creates or creates)
             safe = safe_magnitude(value, check.limit) if only_large else 0.0
             guards.append(
                 Guard(value, check.require, safe, check.whole, _accepted(check, node.inputs[0], graph.inputs, computed))
