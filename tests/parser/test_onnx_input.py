@@ -116,6 +116,38 @@ def test_operator_of_ordinary_numbers(case: tuple[str, list[Any], dict[str, Any]
     assert_agrees(operator_model(*case), matrix(special=False))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", [T.INT32, T.INT64])
+@pytest.mark.parametrize("name", ["ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare", "ArgMax", "ArgMin"])
+def test_integers_that_do_not_fit(name: str, kind: int, backend: str) -> None:
+    """ONNX Runtime computes sums and products of integers in float64; the result is the nearest integer of the dtype."""
+    large = 2**62 if kind == T.INT64 else 2**30
+    X = np.array([[large, large, large], [-large, -large, -large], [large, 1 - large, 5], [1 - 2 * large, 0, 7], [3, 4, -5]])
+    X = X.astype(DTYPES[kind])
+    if kind == T.INT64:
+        X = np.concatenate([X, [[-(2**63), 5, 2**63 - 1], [2**53 + 1, 0, 0]]])
+    arg = name.startswith("Arg")
+    named = {} if arg else {"axes": integer([1])}
+    node = helper.make_node(name, ["X", *named], ["Y"], **({"axis": 1} if arg else {}))
+    assert_agrees(graph([node], {"X": (kind, 3)}, {"Y": T.INT64 if arg else kind}, named), X, backend)
+
+
+def test_clip_of_one_side_leaves_no_infinity() -> None:
+    X = np.array([[np.inf, -np.inf, np.nan, 2.0]], np.float32)
+    for inputs in (["X", "bound"], ["X", "", "bound"]):
+        node = helper.make_node("Clip", inputs, ["Y"])
+        assert_agrees(graph([node], {"X": (T.FLOAT, 4)}, {"Y": T.FLOAT}, {"bound": single(1.0)}), X)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_computed_nan_is_rejected_where_a_reduction_depends_on_its_place(backend: str) -> None:
+    nodes = [helper.make_node("Log", ["X"], ["logarithms"]), helper.make_node("ReduceMin", ["logarithms", "axes"], ["Y"])]
+    compiled = hbc.convert(graph(nodes, {"X": (T.FLOAT, 2)}, {"Y": T.FLOAT}, {"axes": integer([1])}), backend)
+    np.testing.assert_array_equal(compiled.predict(np.array([[1, 0]], np.float32)), [[-np.inf]])
+    with pytest.raises(hbc.InvalidInputError, match="computes nan"):
+        compiled.predict(np.array([[1, 2], [3, -1]], np.float32))
+
+
 @pytest.mark.parametrize("columns", [10, 33])
 @pytest.mark.parametrize("name", ["ArgMax", "ArgMin"])
 def test_nan_is_passed_over_by_argmax(name: str, columns: int) -> None:
@@ -376,6 +408,26 @@ def mixed_frame() -> tuple[Any, Any]:
     model = make_pipeline(prepare, LogisticRegression()).fit(frame, y)
     kinds = [("height", FloatTensorType([None, 1])), ("age", Int64TensorType([None, 1])), ("city", StringTensorType([None, 1]))]
     return to_onnx(model, initial_types=kinds), frame
+
+
+@pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
+def test_kernels_of_large_and_small_numbers(kernel: str) -> None:
+    """Infinities, numbers whose kernel is none of float32, and numbers so large that x² - 2xv + v² would have no digit left."""
+    X = np.array([[1e30, 1], [-1e30, 2], [np.inf, 0], [1e-45, 0], [1, -1e-45], [1e6, 1e6], [1e6 + 1, 1e6]], np.float32)
+    vectors = [1.0, -0.5, -2.0, 0.25, 1e6, 1e6]
+    attributes = {"kernel_type": kernel, "kernel_params": [0.5, 0.0, 2.0], "coefficients": [1.0, -2.0, 3.0], "rho": [0.0]}
+    for one_class in (0, 1):
+        node = helper.make_node(
+            "SVMRegressor",
+            ["X"],
+            ["Y"],
+            domain=ML,
+            n_supports=3,
+            support_vectors=vectors,
+            one_class=one_class,
+            **attributes,
+        )
+        assert_agrees(graph([node], {"X": (T.FLOAT, 2)}, {"Y": T.FLOAT}), X)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -1,5 +1,5 @@
 """SVMRegressor (onnxruntime/core/providers/cpu/ml/svmregressor.cc). Kernels are computed in float64 here. ONNX Runtime computes them in
-float32, so differences are its rounding errors."""
+float32, so differences are its rounding errors. What is too large or too small for float32 is infinite or 0 here too."""
 
 from __future__ import annotations
 
@@ -8,30 +8,35 @@ import numpy as np
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops import tensor as t
+from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
 from hbc.parser.onnxml.transforms import post_transform
 from hbc.parser.onnxml.values import ML, Call, implements
 
 
 def _kernel(call: Call, x: Node, vectors: Array) -> Node:
-    """The kernel between every row and every vector, f64[N, V]. Raises Refusal for an unknown kernel."""
+    """The kernel between every row and every vector, numbers of float32 in f64[N, V]. Raises Refusal for an unknown kernel."""
     parameters = call.get("kernel_params", np.zeros(3, np.float32)).astype(np.float64)
     gamma, coef0, degree = parameters if len(parameters) >= 3 else (0.0, 0.0, 0.0)
     x = t.cast(x, "f64")
-    dot = t.matmul(x, np.ascontiguousarray(vectors.T, np.float64))
-    match call.get("kernel_type", "LINEAR"):
-        case "LINEAR":
-            return dot
-        case "POLY":
-            base = t.add(t.mul(dot, gamma), coef0)
-            return _power(base, degree)
-        case "RBF":
-            squares = t.sum_(t.mul(x, x), axis=1, keepdims=True)
-            distance = t.add(t.sub(squares, t.mul(dot, 2.0)), np.square(vectors.astype(np.float64)).sum(axis=1))
-            return t.exp(t.mul(t.maximum(distance, 0.0), -gamma))
-        case "SIGMOID":
-            return t.tanh(t.add(t.mul(dot, gamma), coef0))
-    raise Refusal(f"its kernel is {call.get('kernel_type')!r}.")
+    vectors = vectors.astype(np.float64)
+    kernel = call.get("kernel_type", "LINEAR")
+    if kernel == "RBF":
+        return _single(t.exp(t.mul(Distances(vectors, "squared")(x), -gamma)))
+    dot = _single(t.matmul(x, np.ascontiguousarray(vectors.T)))
+    if kernel == "LINEAR":
+        return dot
+    base = _single(t.add(t.mul(dot, gamma), coef0))
+    if kernel == "POLY":
+        return _single(_power(base, degree))
+    if kernel == "SIGMOID":
+        return _single(t.tanh(base))
+    raise Refusal(f"its kernel is {kernel!r}.")
+
+
+def _single(x: Node) -> Node:
+    """x rounded to float32."""
+    return t.cast(t.cast(x, "f32"), "f64")
 
 
 def _power(x: Node, degree: float) -> Node:

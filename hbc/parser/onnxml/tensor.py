@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import Array, Dim
+from hbc.ir.types import NUMPY_DTYPES, Array, Dim
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Linear, Softmax
@@ -101,6 +101,8 @@ def clip(call: Call) -> Node:
     x = call.node(0)
     for place, name, function in ((1, "min", t.maximum), (2, "max", t.minimum)):
         bound = call.array(place) if call.has(place) else call.get(name)
+        if bound is None and x.type.is_float:  # ONNX Runtime takes the limits of the dtype, so that no infinity is left
+            bound = getattr(np.finfo(NUMPY_DTYPES[x.type.dtype]), name)
         x = x if bound is None else function(x, np.asarray(bound).reshape(()))
     return x
 
@@ -221,6 +223,18 @@ REDUCTIONS: dict[str, Callable[[Node, int], Node]] = {
 }
 
 
+def _reduced(op: str, x: Node, axis: int) -> Node:
+    """The reduction `op` along an axis, which keeps the length 1. ONNX Runtime computes sums and products of integers in float64; the
+    result is the nearest integer that the dtype has. Raises Refusal for reductions of integers that need a division or a function."""
+    if x.type.is_float or op in ("ReduceMax", "ReduceMin"):
+        return REDUCTIONS[op](x, axis)
+    if op in ("ReduceMean", "ReduceL2", "ReduceLogSumExp"):
+        raise Refusal(f"it reduces integers ({x.type}).")
+    result = REDUCTIONS[op](t.cast(x, "f64"), axis)
+    largest = np.iinfo(NUMPY_DTYPES[x.type.dtype]).max
+    return t.where(t.less_equal(float(largest), result), t.constant(largest, x.type.dtype), _cast(result, x.type.dtype))
+
+
 @implements(*REDUCTIONS, attributes=("axes", "keepdims", "noop_with_empty_axes"))
 def reduction(call: Call) -> Node:
     x, axes = call.rows_of(0), call.axes()
@@ -232,7 +246,7 @@ def reduction(call: Call) -> Node:
         raise Refusal("it reduces several axes.")
     places = sorted(inner_axis(axis, x) for axis in axes)
     for place in places:
-        x = REDUCTIONS[call.op](x, place)
+        x = _reduced(call.op, x, place)
     if int(call.get("keepdims", 1)):
         return x
     return t.reshape(x, *(size for i, size in enumerate(x.type.shape) if i not in places))
@@ -244,7 +258,9 @@ def argmax(call: Call) -> Node:
     if int(call.get("select_last_index", 0)):
         raise Refusal("it takes the last of equal numbers.")
     axis = inner_axis(int(call.get("axis", 0)), x)
-    found = first_largest(x if call.op == "ArgMax" else t.neg(x), axis)
+    if call.op == "ArgMin":
+        x = t.neg(x) if x.type.is_float else t.sub(t.constant(-1, x.type.dtype), x)  # the least integer has no negative
+    found = first_largest(x, axis)
     if not int(call.get("keepdims", 1)):
         return found
     return t.reshape(found, *x.type.shape[:axis], 1, *x.type.shape[axis + 1 :])
