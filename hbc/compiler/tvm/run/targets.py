@@ -213,7 +213,9 @@ class Machine:
         if self.cuda:
             return Dialect(llvm=False)
         if not self.x86:
-            return Dialect(llvm=True, fused=self.triple.startswith(("aarch64", "arm64")), byte_masks=True)
+            arm = self.triple.startswith(("aarch64", "arm64"))
+            neon = arm and self.has("neon")
+            return Dialect(llvm=True, fused=arm, byte_masks=True, byte_lookup=neon, neon=neon)
         # Without these two, AVX-512 (Xeon Phi) has no compares of bytes and no such instructions for 32 bytes.
         wide = self.has("avx512bw") and self.has("avx512vl")
         # Zen 4 does 512 bits in two halves, and compares them into masks in half of its pipes: AVX2's compares are twice as fast.

@@ -34,8 +34,14 @@ class Dialect:
     fused: bool = False
     wide: bool = False  # vector registers of 512 bits, 32 of them
     byte_permute: bool = False  # AVX-512 VBMI: 64 lanes look up bytes in a table of 64 or 128 bytes, held in registers
-    byte_lookup: bool = False  # AVX2: 32 lanes look up bytes in a table of 16 bytes
+    byte_lookup: bool = False  # AVX2 and NEON: lanes look up bytes in a table of 16 bytes
+    neon: bool = False  # such a look-up is one of NEON, and the table has up to 64 bytes
     byte_masks: bool = False  # compare 32 bytes into bytes 0 or 255: faster here than comparing 64 bytes into a mask of bits
+
+    @property
+    def avx2(self) -> bool:
+        """Whether there are registers of 32 bytes, with AVX2's instructions for them."""
+        return self.byte_lookup and not self.neon
 
     def tile(self, dtype: str, columns: int) -> int:
         """How many columns of a matrix product are summed together: their sums for one vector of rows fit in the registers.

@@ -1,4 +1,4 @@
-"""Vector statements of TIR: consecutive elements, and AVX-512's permutations of bytes."""
+"""Vector statements of TIR: consecutive elements, and permutations of bytes of AVX-512, AVX2 and NEON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 
 
 def as_vector(buffer: Any) -> Any:
@@ -68,14 +68,20 @@ def permute(table: list[Expr], index: Expr, page: Expr | None = None) -> Expr:
     return tirx.Select(upper, permute(table[half:], index, page), permute(table[:half], index, page))
 
 
-def permute_halves(table: list[Expr], index: Expr) -> Expr:
-    """table[index] for 32 bytes of indices, each less than 128. The table is in one to eight vectors of 16 bytes (AVX2).
+def permute_halves(table: list[Expr], index: Expr, dialect: Dialect) -> Expr:
+    """table[index] for 32 bytes of indices, each less than 128. The table is in one to eight vectors of 16 bytes (AVX2, NEON).
 
     AVX2 looks up 16 bytes by the lowest four bits of an index. Every part of the table is looked up, then bit 4 of the index chooses in
     each pair of parts, bit 5 in each pair of pairs, and so on. A choice reads the highest bit of a byte. A shift of 16-bit numbers brings
-    the bit there; what it brings into the lower bits is not read.
+    the bit there; what it brings into the lower bits is not read. NEON looks up 64 bytes, and gives 0 for an index beyond them.
     """
-    found = [look_up_part(part, index) for part in table]
+    if dialect.neon:
+        first = _look_up_neon(table[:4], index)
+        if len(table) <= 4:
+            return first
+        second = _look_up_neon(table[4:], tirx.Sub(index, tirx.Broadcast(tirx.const(64, "uint8"), 32)))
+        return tirx.bitwise_or(first, second)
+    found = [_look_up_part(part, index) for part in table]
     pairs, zero = tirx.reinterpret(many("uint16", 16), index), tirx.Broadcast(tirx.const(0, "int8"), 32)
     for shift in (3, 2, 1)[: (len(table) - 1).bit_length()]:
         shifted = tirx.shift_left(pairs, tirx.Broadcast(tirx.const(shift, "uint16"), 16))
@@ -85,20 +91,45 @@ def permute_halves(table: list[Expr], index: Expr) -> Expr:
     return found[0]
 
 
-def place_in_part(index: Expr, part: int) -> Expr:
-    """What `look_up_part` takes for 32 bytes of indices, each less than 64, and part 0 … 3 of a table.
+def places_in_parts(index: Expr, parts: int, dialect: Dialect) -> list[Expr]:
+    """What `look_up_parts` takes for 32 bytes of indices into a table of so many vectors of 16 bytes: one, two or four.
 
     AVX2 looks up 16 bytes by the lowest four bits of an index, and gives 0 where its highest bit is set. (index ^ 16·part) + 0x70 has that
-    bit for all indices but those of the part, so that a sum or `or` joins the parts.
+    bit for all indices but those of the part, so that a sum or `or` joins the parts. NEON takes the index itself.
     """
-    own = tirx.bitwise_xor(index, tirx.Broadcast(tirx.const(16 * part, "uint8"), 32)) if part else index
-    return tirx.Add(own, tirx.Broadcast(tirx.const(0x70, "uint8"), 32))
+    if dialect.neon:
+        return [index]
+    own = [
+        tirx.bitwise_xor(index, tirx.Broadcast(tirx.const(16 * part, "uint8"), 32)) if part else index for part in range(parts)
+    ]
+    return [tirx.Add(place, tirx.Broadcast(tirx.const(0x70, "uint8"), 32)) for place in own]
 
 
-def look_up_part(part: Expr, place: Expr) -> Expr:
-    """part[place % 16] for 32 bytes, 0 where place > 127. part: 16 bytes of a table. `place_in_part` gives places."""
+def look_up_parts(table: list[Expr], places: list[Expr], dialect: Dialect) -> list[Expr]:
+    """Vectors whose sum is table[index] for 32 bytes of indices. places: `places_in_parts` of the index."""
+    if dialect.neon:
+        return [_look_up_neon(table, places[0])]
+    return [_look_up_part(part, place) for part, place in zip(table, places, strict=True)]
+
+
+def look_up_twice(table: Expr, index: Expr, dialect: Dialect) -> Expr:
+    """table[index] for 32 bytes of indices, each less than 16. table: 16 bytes, twice."""
+    if dialect.neon:
+        return _look_up_neon([shuffled([table], list(range(16)))], index)
+    return tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx2.pshuf.b", table, index)
+
+
+def _look_up_part(part: Expr, place: Expr) -> Expr:
+    """part[place % 16] for 32 bytes, 0 where place > 127 (AVX2). part: 16 bytes of a table."""
     table = shuffled([part, part], list(range(32)))
     return tirx.call_llvm_pure_intrin("uint8x32", "llvm.x86.avx2.pshuf.b", table, place)
+
+
+def _look_up_neon(table: list[Expr], index: Expr) -> Expr:
+    """table[index] for 32 bytes of indices, 0 beyond the table, which is in one to four vectors of 16 bytes (NEON)."""
+    halves = [shuffled([index], list(range(first, first + 16))) for first in (0, 16)]
+    name = f"llvm.aarch64.neon.tbl{len(table)}.v16i8"
+    return shuffled([tirx.call_llvm_pure_intrin("uint8x16", name, *table, half) for half in halves], list(range(32)))
 
 
 def shuffled(vectors: list[Expr], places: list[int]) -> Expr:

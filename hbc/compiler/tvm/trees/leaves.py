@@ -24,7 +24,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
-from hbc.compiler.tvm.tir.vectors import broadcast, look_up_part, permute, place_in_part, store, vector
+from hbc.compiler.tvm.tir.vectors import broadcast, look_up_parts, permute, places_in_parts, store, vector
 from hbc.compiler.tvm.trees.fixed_point import DIGIT, FixedPoint
 from hbc.compiler.tvm.trees.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
@@ -269,7 +269,8 @@ class LeafTables(LeafDigits):
 
 
 class LeafParts(LeafDigits):
-    """The same with AVX2, for 32 rows at a time: a look-up takes 16 bytes, so a digit of 32 leaves takes two, and of 64 leaves four.
+    """The same with AVX2, for 32 rows at a time: a look-up takes 16 bytes, so a digit of 32 leaves takes two, and of 64 leaves four. With
+    NEON it takes them all.
 
     The numbers of the leaves are made ready once for all digits. Of 32 rows alone, only the first halves of the sums are used.
     """
@@ -283,11 +284,11 @@ class LeafParts(LeafDigits):
                 for tree in range(self.trees):
                     place = ((group - groups[2]) * self.trees + tree) * rows + chunk * ROWS_IN_VECTOR + half * HALF
                     leaf = T.Bind(vector(reached, place, HALF))
-                    ready = [T.Bind(place_in_part(leaf, part)) for part in range(width // PART)]
+                    places = [T.Bind(place) for place in places_in_parts(leaf, width // PART, f.dialect)]
                     for digit, total in enumerate(sums):
                         table = tables + (digit * self.trees + tree) * width
-                        for part, index in enumerate(ready):
-                            byte = look_up_part(f.constants(self.table, "u8", table + part * PART, PART), index)
+                        parts = [f.constants(self.table, "u8", table + at, PART) for at in range(0, width, PART)]
+                        for byte in look_up_parts(parts, places, f.dialect):
                             total = byte if total is None else tirx.Add(total, byte)
                         sums[digit] = T.Bind(total)
                 for digit, total in enumerate(sums):

@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
-from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, many, shuffled, store, vector
+from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, look_up_twice, many, shuffled, store, vector
 from hbc.compiler.tvm.trees.leaves import HALF
 from hbc.compiler.tvm.trees.packed_trees import PackedPieces
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
@@ -213,12 +213,11 @@ class BytesScan(PiecesScan):
             for bit, next_ in enumerate(stays[1:], 1):
                 index = self._logic(CHOOSE, _each((1 << bit) - 1), index, next_)
             lookup = "llvm.x86.avx512.permvar.qi.256"
-        else:
-            index = tirx.bitwise_and(stays[0], _each(1))  # this look-up gives 0 where the highest bit of an index is set
-            for bit, next_ in enumerate(stays[1:], 1):
-                index = tirx.bitwise_or(index, tirx.bitwise_and(next_, _each(1 << bit)))
-            lookup = "llvm.x86.avx2.pshuf.b"
-        return _words(tirx.call_llvm_pure_intrin("uint8x32", lookup, _bytes(table, HALF), _bytes(index, HALF)))
+            return _words(tirx.call_llvm_pure_intrin("uint8x32", lookup, _bytes(table, HALF), _bytes(index, HALF)))
+        index = tirx.bitwise_and(stays[0], _each(1))  # this look-up gives 0 where the highest bit of an index is set
+        for bit, next_ in enumerate(stays[1:], 1):
+            index = tirx.bitwise_or(index, tirx.bitwise_and(next_, _each(1 << bit)))
+        return _words(look_up_twice(_bytes(table, HALF), _bytes(index, HALF), self.f.dialect))
 
     def _logic(self, table: int, a: Expr, b: Expr, c: Expr) -> Expr:
         """A bitwise function of three operands: UNLESS, CHOOSE or CHANGE_WHERE."""

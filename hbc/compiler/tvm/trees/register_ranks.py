@@ -35,7 +35,7 @@ TOGETHER, TOGETHER_IN_HALVES = 2, 4
 
 def levels(f: Block, dtype: str) -> tuple[int, ...]:
     """The levels of the search trees that have code here, ascending. A tree of k levels has 2^k - 1 thresholds."""
-    if f.dialect.byte_lookup and not f.dialect.wide and dtype == "f32":
+    if not f.dialect.wide and f.dialect.avx2 and dtype == "f32":
         return LEVELS_IN_HALVES
     if not f.dialect.wide or dtype not in ("f32", "f64"):
         return ()

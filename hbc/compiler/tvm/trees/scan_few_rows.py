@@ -396,7 +396,7 @@ class Lanes:
         parts = [vector(self.row_ranks, first + 16 * i, 16) for i in range(self.parts)]
         half = TREES_IN_VECTOR // 2
         places = [self.f.constants(self.splits, "u8", at + i * half, half) for i in range(2)]
-        return shuffled([permute_halves(parts, place) for place in places], list(range(TREES_IN_VECTOR)))
+        return shuffled([permute_halves(parts, place, self.f.dialect) for place in places], list(range(TREES_IN_VECTOR)))
 
 
 class SumLanes(Lanes):
