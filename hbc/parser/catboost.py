@@ -151,6 +151,9 @@ class CatBoostOutputs:
             trees = [self._oblivious(tree, dim) for tree in document["oblivious_trees"]]
         else:
             trees = [self._nested(tree, dim) for tree in document["trees"]]
+            own = np.asarray(self.model.get_leaf_values(), np.float64)
+            if not np.array_equal(own, np.concatenate([tree.values[tree.feature < 0].ravel() for tree in trees])):
+                trees = [self._nested(tree, dim, leaf_first=False) for tree in document["trees"]]
         if not trees:
             raise Refusal("it has no trees.", "Fit it with at least one iteration.")
         return replace(join(trees, np.zeros(dim)), exact=bool(self.bias.any()) and hasattr(self.model, "predict_proba"))
@@ -191,8 +194,9 @@ class CatBoostOutputs:
             _cover(tree.get("leaf_weights", ()), len(splits)),
         )
 
-    def _nested(self, tree: dict[str, Any], dim: int) -> Tree:
-        """A tree grown with grow_policy Depthwise or Lossguide, whose document nests each node in its parent."""
+    def _nested(self, tree: dict[str, Any], dim: int, leaf_first: bool = True) -> Tree:
+        """A tree grown with grow_policy Depthwise or Lossguide, whose document nests each node in its parent. CatBoost numbers its leaves
+        from left to right, but (`leaf_first`) a leaf before those that are below its sibling, unless the model was loaded from JSON."""
         feature: list[int] = []
         threshold: list[np.float32] = []
         missing_left: list[bool] = []
@@ -212,14 +216,17 @@ class CatBoostOutputs:
             values.append(np.broadcast_to(np.asarray(node.get("value", 0.0), np.float64), dim))
             children.append([0, 0])
             if "split" in node:
-                stack += [(node["right"], number, 1), (node["left"], number, 0)]
+                both = [(node["right"], number, 1), (node["left"], number, 0)]
+                stack += both[::-1] if leaf_first and "split" in node["left"] and "split" not in node["right"] else both
             weights.append(node.get("weight", np.nan))
         sides = np.array(children)
         cover = np.array(weights, np.float64)
-        for number in reversed(np.flatnonzero(np.array(feature) >= 0)):
+        leaf = np.array(feature) < 0
+        for number in reversed(np.flatnonzero(~leaf)):
             cover[number] = cover[sides[number]].sum()
         return Tree(
             *(np.array(feature), np.array(threshold), sides[:, 0], sides[:, 1], np.array(missing_left, bool), np.array(values)),
+            ids=np.cumsum(leaf) - 1,
             cover=None if np.isnan(cover).any() else cover,
         )
 

@@ -20,7 +20,7 @@ SETTINGS: dict[str, Any] = {"iterations": 25, "depth": 6, "verbose": 0, "allow_w
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("policy", ["SymmetricTree", "Depthwise"])
+@pytest.mark.parametrize("policy", ["SymmetricTree", "Depthwise", "Lossguide"])
 @pytest.mark.parametrize("nan_mode", ["Min", "Max"])
 def test_leaves_at_the_borders(nan_mode: str, policy: str, backend: str, tmp_path: Path) -> None:
     """Leaf numbers and sums are CatBoost's for float64 values at every border, one float32 or float64 ulp beside it, NaN, ±inf and -0.0."""
@@ -39,8 +39,16 @@ def test_leaves_at_the_borders(nan_mode: str, policy: str, backend: str, tmp_pat
         inputs = (rows, rows.astype(np.float32))
     for data in inputs:
         np.testing.assert_allclose(compiled.predict(data), model.predict(data), rtol=1e-7, atol=1e-9)
-        if policy == "SymmetricTree":
-            np.testing.assert_array_equal(compiled.calc_leaf_indexes(data), model.calc_leaf_indexes(data))
+        np.testing.assert_array_equal(compiled.calc_leaf_indexes(data), model.calc_leaf_indexes(data))
+
+
+@pytest.mark.parametrize("form", ["cbm", "json"])
+def test_numbers_of_leaves_of_a_loaded_model(form: str, tmp_path: Path) -> None:
+    """CatBoost's own order of the leaves of a tree depends on the format that it was loaded from."""
+    model = catboost.CatBoostRegressor(**SETTINGS, grow_policy="Lossguide").fit(X, Z)
+    model.save_model(str(tmp_path / "model"), format=form)
+    loaded = catboost.CatBoostRegressor().load_model(str(tmp_path / "model"), format=form)
+    np.testing.assert_array_equal(hbc.convert(loaded, "numpy").calc_leaf_indexes(X), loaded.calc_leaf_indexes(X))
 
 
 def test_threshold_of_probability() -> None:
