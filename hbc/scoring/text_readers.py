@@ -131,7 +131,8 @@ def _piece(batch: Any, first: int, share: float, waiting: list[BadRow], gaps: Se
 
 
 class _Plain(io.RawIOBase):
-    """The bytes of a pyarrow stream, and then `end`."""
+    """The bytes of a pyarrow stream, and then `end`. A read gives all bytes that are asked for, as long as there are any: pyarrow's reader
+    of CSV fails at a first block without the end of a line, such as a header alone."""
 
     def __init__(self, stream: Any, end: bytes = b"") -> None:
         self._stream, self._end = stream, end
@@ -141,8 +142,13 @@ class _Plain(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         data = bytes(self._stream.read(size))
-        if not data:
-            data, self._end = self._end, b""
+        while size < 0 or len(data) < size:
+            more = bytes(self._stream.read(size if size < 0 else size - len(data)))
+            if not more:
+                room = len(self._end) if size < 0 else size - len(data)
+                data, self._end = data + self._end[:room], self._end[room:]
+                break
+            data += more
         return data
 
     def readinto(self, buffer: Any) -> int:

@@ -54,6 +54,13 @@ def test_every_end_of_a_file(end: str, model: Path, source: Any, tmp_path: Path)
     assert pd.read_parquet(tmp_path / "out.parquet").predict.tolist() == source.predict(frame[FEATURES]).tolist()
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+def test_a_header_alone(end: str, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes((HEADER.rstrip("\n") + end).encode())
+    assert hbc.score(model, tmp_path / "x.csv", tmp_path / "out.csv", keep="id").rows == 0
+    assert pd.read_csv(tmp_path / "out.csv").columns.tolist() == ["id", "predict"]
+
+
 def test_bad_rows_stand_in_the_order_of_the_file(model: Path, tmp_path: Path) -> None:
     """pyarrow tells of a broken line before it gives the rows above it. The file does not depend on the memory."""
     lines = [f"{i:07},{i % 7}.5,{i % 9},Oslo,{'z' * 90}" for i in range(60_000)]
