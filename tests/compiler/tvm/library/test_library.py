@@ -21,6 +21,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeRegressor
 
 import hbc
 from hbc import CompiledModel
@@ -190,6 +191,16 @@ def test_numbers_that_the_source_rejects(linear: Exported, value: float, rows: i
     given[rows // 2, 3] = value
     assert linear.call("predict_proba", [given], rows, linear.results("predict_proba", rows)) == REJECTED
     assert linear.call("predict", [X[:rows].astype(np.float32)], rows, linear.results("predict", rows)) == OK
+
+
+def test_a_constant_model_tests_what_it_does_not_read(tmp_path: Path) -> None:
+    model = hbc.convert(DecisionTreeRegressor().fit(X, np.full(len(X), 3.5)))
+    model.export(tmp_path / "model.so")
+    library, given = Exported(tmp_path / "model.so"), X[:20].astype(np.float32)
+    for value, result in ((0.0, 0), (np.nan, 0), (np.inf, 1)):
+        given[19, 5] = value
+        for method in model.methods:
+            assert library.call(method, [given], 20, library.results(method, 20)) == result
 
 
 def test_large_numbers_are_accepted(tmp_path: Path) -> None:
