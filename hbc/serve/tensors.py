@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,6 +27,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
 
 DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 
+MOST_AXES, LARGEST_SIZE, MOST_ELEMENTS = 8, 1 << 31, 1 << 59
+"""The bounds of a shape. numpy has arrays of less than 2^63 bytes, and counts an axis of length 0 as one of length 1."""
+
 MATRIX = "input"
 """The name of the one tensor of a model whose columns have no names."""
 
@@ -47,11 +51,20 @@ def dtype_of(name: str, datatype: Any) -> np.dtype[Any]:
     return found
 
 
+def shape_of(name: str, sizes: Sequence[int]) -> tuple[int, ...]:
+    """The shape. Raises Failure for one that no array has."""
+    fits = len(sizes) <= MOST_AXES and all(0 <= size < LARGEST_SIZE for size in sizes)
+    if not fits or math.prod(size or 1 for size in sizes) > MOST_ELEMENTS:
+        expected = f"at most {MOST_AXES} sizes from 0 to {LARGEST_SIZE - 1}, and at most {MOST_ELEMENTS} elements"
+        raise Failure("invalid", f"input {name!r}: found the shape {list(sizes)!s:.80}, expected {expected}.")
+    return tuple(sizes)
+
+
 def from_bytes(name: str, datatype: str, shape: tuple[int, ...], raw: bytes | memoryview) -> Tensor:
     """The tensor of the protocol's bytes: little-endian, row-major; BYTES are elements with their lengths before them. Raises Failure for
     other lengths, and for BYTES that are no UTF-8."""
     dtype = dtype_of(name, datatype)
-    count = _count(shape)
+    count = math.prod(shape)
     if datatype == "BYTES":
         return Tensor(name, datatype, _texts(name, count, raw).reshape(shape))
     if len(raw) != count * dtype.itemsize:
@@ -62,13 +75,6 @@ def from_bytes(name: str, datatype: str, shape: tuple[int, ...], raw: bytes | me
     if datatype == "BOOL" and count and values.view(np.uint8).max() > 1:
         raise Failure("invalid", f"input {name!r}: found a byte that is neither 0 nor 1, expected BOOL.")
     return Tensor(name, datatype, values.reshape(shape))
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _texts(name: str, count: int, raw: bytes | memoryview) -> Array:

@@ -25,6 +25,7 @@ from hbc.serve.tensors import (
     metadata,
     output_tensors,
     request_of,
+    shape_of,
     to_bytes,
 )
 from hbc.version import VERSION
@@ -33,8 +34,6 @@ EXTENSIONS = ["binary_tensor_data", "model_repository", "statistics", "schedule_
 LENGTH = b"inference-header-content-length"
 REFUSED = ("sequence_id", "shared_memory_region", "classification")
 """Parameters of extensions that hbc does not have. To ignore them would change the answer."""
-
-LARGEST_SIZE = 1 << 31
 
 
 def read(served: Served, head: Head, body: bytes, limits: Limits, asked: float) -> tuple[Request, Wanted]:
@@ -188,9 +187,9 @@ def _tensors(inputs: list[Any], raw: bytes | memoryview | None) -> list[Tensor]:
 
 
 def _shape(name: str, shape: Any) -> tuple[int, ...]:
-    if type(shape) is not list or len(shape) > 8 or not all(type(size) is int and 0 <= size < LARGEST_SIZE for size in shape):
+    if type(shape) is not list or set(map(type, shape)) - {int}:
         raise Failure("invalid", f"input {name!r}: found the shape {described(shape)}, expected a list of sizes.")
-    return tuple(shape)
+    return shape_of(name, shape)
 
 
 def _of_list(name: str, datatype: Any, shape: tuple[int, ...], data: Any) -> Tensor:

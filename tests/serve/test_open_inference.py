@@ -166,6 +166,7 @@ BAD: list[tuple[Any, str]] = [
     ({"inputs": [{**AGE, "shape": [-1]}]}, "shape"),
     ({"inputs": [{**AGE, "shape": [2]}]}, "found 1 values, expected 2"),
     ({"inputs": [{**AGE, "shape": [1 << 40]}]}, "shape"),
+    ({"inputs": [{**AGE, "shape": [0, *[(1 << 31) - 1] * 3], "data": []}]}, "shape"),
     ({"inputs": [{**AGE, "shape": [0]}]}, "found 1 values, expected 0"),
     ({"inputs": [{**AGE, "data": [[1, 2]]}]}, "age"),
     ({"inputs": [{**AGE, "data": ["x"]}]}, "found 'x' in the data of FP64"),

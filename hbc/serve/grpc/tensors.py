@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from hbc.serve.failures import Failure
 from hbc.serve.grpc.messages import Messages
 from hbc.serve.plans import LONGEST, ONE_ROW, Columns, value_in
 from hbc.serve.served import Served
-from hbc.serve.tensors import Tensor, dtype_of, from_bytes, text, to_bytes
+from hbc.serve.tensors import Tensor, dtype_of, from_bytes, shape_of, text, to_bytes
 
 CONTENTS = {
     "BOOL": "bool_contents",
@@ -77,10 +78,8 @@ def _columns_of_one_row(inputs: Any, known: frozenset[str]) -> Columns | None:
 
 
 def _tensor(given: Any, raw: bytes | None) -> Tensor:
-    name, datatype, shape = given.name, given.datatype, tuple(given.shape)
+    name, datatype, shape = given.name, given.datatype, shape_of(given.name, given.shape)
     dtype = dtype_of(name, datatype)
-    if any(size < 0 for size in shape):
-        raise Failure("invalid", f"input {name!r}: found the shape {list(shape)}, expected no negative sizes.")
     if given.parameters:
         _refuse_shared_memory(given)
     if raw is not None:
@@ -94,7 +93,7 @@ def _tensor(given: Any, raw: bytes | None) -> Tensor:
     if others:
         raise Failure("invalid", f"input {name!r}: found {', '.join(others)}, expected {field} for {datatype}.")
     found = getattr(given.contents, field)
-    count = int(np.prod(shape, dtype=object)) if shape else 1
+    count = math.prod(shape)
     if len(found) != count:
         raise Failure("invalid", f"input {name!r}: found {len(found)} elements, expected {count} for the shape {list(shape)}.")
     if datatype == "BYTES":
