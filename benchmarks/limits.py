@@ -17,6 +17,7 @@ import hbc
 from benchmarks.trained import Trained
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.targets import host_machine
+from hbc.compiler.tvm.trees.packed_patches import columns_of
 from hbc.compiler.tvm.trees.packed_patches import cut as patches
 from hbc.compiler.tvm.trees.packed_trees import cut
 from hbc.compiler.tvm.trees.ranks import pieces
@@ -149,7 +150,7 @@ def _tops(op: Any) -> np.ndarray[Any, Any]:
     """For each node, whether a patch begins there."""
     tops = np.zeros(len(op.feature), bool)
     tops[op.roots] = True
-    for level in patches(op):
+    for level in patches(op, op.once(columns_of)[0].form.splits):
         tops[level.exits[level.inner]] = True
     return tops
 

@@ -22,7 +22,18 @@ from benchmarks import machine, report
 from benchmarks.session import Run
 from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
-from hbc.compiler.costs import FILE, FURTHER_PLANE, OF_ONE_TREE, RANGE, WITHOUT_AVX512, Shape, Work, estimate, fastest
+from hbc.compiler.costs import (
+    FILE,
+    FURTHER_PLANE,
+    KEYS_IN_MEMORY,
+    OF_ONE_TREE,
+    RANGE,
+    WITHOUT_AVX512,
+    Shape,
+    Work,
+    estimate,
+    fastest,
+)
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 from hbc.ops.tree import Tree, TreeEnsemble, join
@@ -382,7 +393,7 @@ def cost_model(known: dict[str, Any], results: Sequence[dict[str, Any]]) -> dict
 
     A strategy that was not measured keeps its coefficients, and so does a backend: estimates are made for all strategies of a backend, and
     fail for one without. (The measurements of PyTorch on Zen 4 are older than its "walk", and a fit to them alone dropped it.) So do the
-    kinds of work of one tree, which no model of the grid has, and FURTHER_PLANE."""
+    kinds of work of one tree, which no model of the grid has, FURTHER_PLANE and KEYS_IN_MEMORY."""
     factors, machines = dict(known["nanoseconds"]), dict(known["machines"])
     measured: dict[str, list[dict[str, Any]]] = {}
     for each in results:
@@ -392,7 +403,7 @@ def cost_model(known: dict[str, Any], results: Sequence[dict[str, Any]]) -> dict
         points = [point for part in parts for point in from_json(part["measured"])]
         old = factors.get(costs, {})
         kept = {
-            strategy: {name: time for name, time in each.items() if name.endswith(OF_ONE_TREE) or name == FURTHER_PLANE}
+            strategy: {name: time for name, time in each.items() if name.endswith((OF_ONE_TREE, FURTHER_PLANE, KEYS_IN_MEMORY))}
             for strategy, each in old.items()
         }
         factors[costs] = old | {strategy: each | kept.get(strategy, {}) for strategy, each in fit(costs, points).items()}

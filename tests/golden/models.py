@@ -113,6 +113,7 @@ TREES = (
     ),
     Golden("trees of 300 columns", lambda: _lightgbm(31, 20, columns=300), ("haswell",), ("walk", "scan")),
     Golden("trees of more than 256 planes", lambda: _lightgbm(31, 150, columns=300), ("avx512",), ("scan",)),
+    Golden("patches of 300 columns", lambda: _lightgbm(31, 150, columns=300), ("avx512",), ("patches",)),
     Golden("classes, a tree each", lambda: _classes(4), CPUS, ("walk", "scan")),
     Golden("thirty classes", lambda: _classes(30), ("haswell", "avx512"), ("scan",)),
     Golden("forest of vectors", lambda: _forest(6, 5), EVERY, ("walk", "scan")),

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from hbc.compiler.costs import FURTHER_PLANE, OF_ONE_TREE, Shape, Work, beyond
+from hbc.compiler.costs import FURTHER_PLANE, KEYS_IN_MEMORY, OF_ONE_TREE, Shape, Work, beyond
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
 from hbc.compiler.tvm.trees.column_tiles import CHUNK
 from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
 from hbc.compiler.tvm.trees.one_tree_scan import ROWS_ALONE
-from hbc.compiler.tvm.trees.packed_patches import LANES, WORDS, passed
-from hbc.compiler.tvm.trees.patches import MOST_REGISTERS, few_in_patches
+from hbc.compiler.tvm.trees.packed_patches import IN_REGISTERS, MOST_COLUMNS, MOST_IN_REGISTERS, passed
+from hbc.compiler.tvm.trees.patches import few_in_patches
 from hbc.compiler.tvm.trees.pieces_scan import EVERY, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
 from hbc.compiler.tvm.trees.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan import (
@@ -74,17 +74,18 @@ def walk(s: Shape, rows: int) -> Mapping[str, float]:
 
 
 def patches(s: Shape, rows: int) -> Mapping[str, float]:
-    """The work of patches.py: rows go from patch to patch; for few rows, all trees of a row go together."""
+    """The work of patches.py: rows go from patch to patch; for few rows, all trees of a row go together. Keys are those of a walk."""
     few = few_in_patches(rows, s.columns)
     visits = rows * s.trees * passed(s.splits, s.trees)
-    size = WORDS * 4 * s.splits / SPLITS_IN_PATCH
+    size = IN_REGISTERS.words * 4 * s.splits / SPLITS_IN_PATCH
     read = visits if few else -(-rows // WALK_ROWS) * min(s.splits / SPLITS_IN_PATCH, visits)
     return {
         "call": 1,
-        "row and column": rows * s.columns,
+        "walk: row and column": rows * s.columns,
         "row and tree": rows * s.trees,
         "row and value of a leaf": rows * s.trees * s.width,
         "row and patch": visits,
+        KEYS_IN_MEMORY: visits if s.columns > MOST_IN_REGISTERS else 0,
         "row and patch, by doublings beyond L2": visits * beyond(size / (1 if few else max(s.trees, 1)), L2),
         "patch read, by doublings beyond L2": read * beyond(size, L2),
     }
@@ -103,8 +104,8 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
         in_lanes = small and s.planes <= MOST_PLANES and (s.planes <= PAGE or pages_pay(s.planes, longest, s.steps))
     else:
         in_lanes = small and s.planes <= MOST_PLANES_IN_HALVES and halves_pay(s.planes, longest * TREES_IN_VECTOR, s.steps)
-    patchable = wide and s.bytes == 4 and s.columns <= MOST_REGISTERS * LANES
-    in_patches = not small and patchable and rows_take_patches(s.splits, s.trees, s.steps)
+    patchable = wide and s.bytes == 4 and s.columns <= MOST_COLUMNS
+    in_patches = not small and patchable and rows_take_patches(s.splits, s.trees, s.steps, s.columns)
     trees, splits, leaves = s.trees, s.splits, s.leaves
     if not small:  # larger trees become parts, with the splits above them (small_trees.py)
         parts = s.splits / max(WIDTHS[-1] - s.mean_depth, WIDTHS[0]) * PARTS_FOR_FULL_ONES
@@ -112,7 +113,7 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     if in_lanes:
         few = few_rows_in_lanes(s.splits + s.trees > 128 * s.trees, s.planes, least, s.trees, s.outputs, s.width)
     else:
-        going = patching(s.splits, s.trees) if in_patches else walking(s.steps)
+        going = patching(s.splits, s.trees, s.columns) if in_patches else walking(s.steps)
         few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes, least)
     together, chunks, rest = (0, 0, rows) if s.numbers else _chunks(rows, few, wide)
     values = trees * s.width

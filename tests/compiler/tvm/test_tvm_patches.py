@@ -17,7 +17,7 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
-from hbc.compiler.tvm.trees.packed_patches import EXITS, SHORT_PATHS, SPLITS, cut, pack_patches
+from hbc.compiler.tvm.trees.packed_patches import IN_MEMORY, IN_REGISTERS, Form, cut, pack_patches
 from hbc.compiler.tvm.trees.patches import FEW_ROWS, patchable
 
 
@@ -49,17 +49,17 @@ def test_leaf_numbers_are_those_of_the_operator(kind: str) -> None:
     check(replace(op, output="leaf", leaf_ids=np.arange(len(op.leaf_ids)) * 1_000_003 - 7), X, (100, 5, 1, 0))
 
 
-@pytest.mark.parametrize("columns", [1, 16, 17, 33, 64, 65, 129, 256, 257])
+@pytest.mark.parametrize("columns", [1, 16, 17, 33, 64, 65, 129, 256, 257, 512, 513, 1500])
 @pytest.mark.parametrize("missing", ["left", "right", "both ways"])
 def test_numbers_of_columns(columns: int, missing: str) -> None:
-    """The keys of a row are in 1 to 16 registers. With 257 columns the trees are walked."""
+    """The keys of a row are in 1 to 16 registers, or stay in memory."""
     rng = np.random.default_rng(columns)
     values = rng.normal(size=(500, 1))
     grown = [random_tree(rng, 300, columns, "f4", values, missing == "both ways") for _ in range(7)]
     op = join(grown, np.ones(1), None)
     if missing != "both ways":
         op = replace(op, missing_left=np.full(len(op.feature), missing == "left"))
-    assert patchable(op) == (columns <= 256)
+    assert patchable(op)
     check(op, rows_at_thresholds(rng, op, 200, columns), (200, 9))
 
 
@@ -77,7 +77,7 @@ def test_deep_and_shallow_trees() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(size=(300, 1))
     grown = [chain(400, False), chain(400, True)]
-    for leaves in (1, 2, 15, 16, 17, 31, SHORT_PATHS, SHORT_PATHS + 1, SHORT_PATHS + 2, 1000, 5000):
+    for leaves in (1, 2, 15, 16, 17, 31, 31, 32, 33, 127, 128, 129, 1000, 5000):
         grown.append(random_tree(rng, leaves, 4, "f4", values, missing=True, digits=5))
     op = join(grown, np.zeros(1), None)
     check(op, rows_at_thresholds(rng, op, 300, 4), (300, 20))
@@ -144,19 +144,20 @@ def test_other_processors(target: dict[str, Any]) -> None:
         check(op, X, (100, 5), target)
 
 
-def test_cutting() -> None:
-    """Every split is in one patch. Patches are more than half full, and a leaf is behind at most half as many more as if they were full."""
+@pytest.mark.parametrize("form", [IN_REGISTERS, IN_MEMORY], ids=lambda form: f"{form.lanes - 1} splits")
+def test_cutting(form: Form) -> None:
+    """Every split is in one patch. Patches are half full at least, and a leaf is behind at most half as many more as if all were full."""
     rng = np.random.default_rng(4)
     op = join([random_tree(rng, 3000, 9, "f4", rng.normal(size=(9, 1)), False, 5) for _ in range(4)], np.zeros(1), None)
-    levels = cut(op)
+    levels = cut(op, form)
     splits = np.concatenate([level.splits[level.splits >= 0] for level in levels])
     assert len(np.unique(splits)) == len(splits) == 4 * 2999
     for level in levels:
         used = level.splits >= 0
         assert ((level.exits >= 0).sum(axis=1) == used.sum(axis=1) + 1).all()
-        assert level.exits.shape[1] == EXITS
-        assert level.splits.shape[1] == SPLITS
+        assert level.splits.shape[1] == form.lanes - 1
+        assert level.exits.shape[1] == form.lanes
     patches = sum(len(level.tree) for level in levels)
-    assert len(splits) / SPLITS <= patches <= len(splits) / 8
+    assert len(splits) / (form.lanes - 1) <= patches <= len(splits) / (form.lanes / 2)
     leaves = [(level.exits >= 0).sum() - level.inner.sum() for level in levels]
-    assert np.average(1 + np.arange(len(levels)), weights=leaves) < 1.5 * np.log(3000) / np.log(EXITS)
+    assert np.average(1 + np.arange(len(levels)), weights=leaves) < 1.5 * np.log(3000) / np.log(form.lanes)

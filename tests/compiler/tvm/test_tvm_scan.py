@@ -223,13 +223,13 @@ def test_the_rows_alone_grow_with_what_a_chunk_takes() -> None:
 
 
 def test_rows_alone_take_longer_paths_through_larger_trees() -> None:
-    assert 0 < patching(100, 100) < patching(200, 100) < patching(800, 100) < 3 * patching(100, 100)
+    assert 0 < patching(100, 100, 28) < patching(200, 100, 28) < patching(800, 100, 28) < 3 * patching(100, 100, 28)
 
 
 def test_rows_alone_are_walked_through_even_trees_of_few_nodes() -> None:
-    assert rows_take_patches(51_000, 100, 2642)  # LightGBM's, of 511 leaves
-    assert not rows_take_patches(41_000, 100, 1000)  # of depth 10
-    assert rows_take_patches(82_000, 100, 1200)  # more than the cache holds
+    assert rows_take_patches(51_000, 100, 2642, 28)  # LightGBM's, of 511 leaves
+    assert not rows_take_patches(41_000, 100, 1000, 28)  # of depth 10
+    assert rows_take_patches(82_000, 100, 1200, 28)  # more than the cache holds
 
 
 def test_rows_alone_of_many_large_trees_take_patches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,8 +103,8 @@ class ModelData:
         self.views: dict[str, Any] = {}  # the same memory, by dtype
         self.numbers: list[int | float] = []
         self.variables: list[tuple[Any, str]] = []  # the code's names for the numbers, with their dtypes
-        self.arrays: list[tuple[Array, str, int]] = []  # (array, dtype, the number that says where it begins)
-        self.places: dict[tuple[str, int], Any] = {}  # (dtype, id) of an array → the variable of its place
+        self.arrays: list[tuple[Array, int]] = []  # (array, the number that says where it begins)
+        self.places: dict[int, Any] = {}  # id of an array → the variable of its place, in elements
 
     def number(self, value: int | float, dtype: str = "i64") -> Expr:
         """The variable of a number (i64 or f64), which the code reads from the data."""
@@ -114,12 +114,13 @@ class ModelData:
         return variable
 
     def elements(self, array: Array, dtype: str, position: Expr, lanes: int = 1) -> Expr:
-        """One element of an array of a storage dtype, or a vector of consecutive ones."""
-        key = (dtype, id(array))
-        if key not in self.places:
-            self.arrays.append((array, dtype, len(self.numbers)))
-            self.places[key] = self.number(0)
-        return vector(self._view(dtype), position + self.places[key], lanes)
+        """One element of an array of a storage dtype, or a vector of consecutive ones. If `dtype` is a narrower one, its elements are parts
+        of those of the array."""
+        if id(array) not in self.places:
+            self.arrays.append((array, len(self.numbers)))
+            self.places[id(array)] = self.number(0)
+        parts, first = array.itemsize // NUMPY_DTYPES[dtype].itemsize, self.places[id(array)]
+        return vector(self._view(dtype), position + (first if parts == 1 else first * parts), lanes)
 
     def _view(self, dtype: str) -> Any:
         """The data as a buffer of a dtype."""
@@ -146,7 +147,7 @@ class ModelData:
         for place, (value, (_, dtype)) in enumerate(zip(self.numbers, self.variables, strict=True)):
             table[place : place + 1].view(NUMPY_DTYPES[dtype])[0] = value
         memory = table.view(np.uint8)
-        for (array, _, place), part in zip(self.arrays, parts, strict=True):
+        for (array, place), part in zip(self.arrays, parts, strict=True):
             table[place] = part.start // part.itemsize
             memory[part.start : part.start + part.size].view(array.dtype)[...] = array.reshape(-1)
         return table
@@ -155,7 +156,7 @@ class ModelData:
     def parts(self) -> tuple[Part, ...]:
         """The arrays in `joined`."""
         parts, at = [], _in_lines(8 * len(self.numbers))
-        for array, _, number in self.arrays:
+        for array, number in self.arrays:
             parts.append(Part(number, at, array.nbytes, array.itemsize))
             at += _in_lines(array.nbytes)
         return tuple(parts)

@@ -1,4 +1,4 @@
-"""A tree ensemble as patches: connected parts of a tree of up to 15 splits, which patches.py compares at once."""
+"""A tree ensemble as patches: connected parts of a tree of up to 15 or 7 splits, which patches.py compares at once."""
 
 from __future__ import annotations
 
@@ -8,23 +8,16 @@ from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.trees.keys import Compared, compared_columns, ordered
 from hbc.compiler.tvm.trees.reached import padded
 from hbc.compiler.tvm.trees.walk import distinct
-from hbc.ir.types import Array
+from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 
 LANES = 16
 """The keys in a register."""
-EXITS = 16
-"""The most exits of a patch. Of 32 the paths are shorter (3.0 patches in place of 3.7), but patches are large, and badly filled."""
-SPLITS = EXITS - 1
-WORDS = 32
-"""The words of a patch: 128 bytes, two cache lines."""
-ENDS, COLUMNS, FIRST_PATCH, FIRST_LEAF, INNER = 16, 24, 28, 29, 30
-"""Where the parts of a patch begin, behind its thresholds."""
-TO_LEFT = 16  # the first bit of a patch's last word that belongs to a split
-SHORT_PATHS = 128
-"""A patch above so many leaves takes its heaviest subtrees first, which makes short paths. Below, a tree is cut to the fewest patches.
-Heaviest first alone makes 2.6 times the patches (4,033 leaves a tree), fewest alone makes paths of 6.1 patches in place of 3.7."""
+MOST_IN_REGISTERS = 256
+"""The most keys of a row that registers hold. A byte numbers them. More keys stay in memory."""
+MOST_COLUMNS = 1 << 16
+"""The most keys in memory. Half a word numbers them."""
 MOST_CODES = 1 << 16
 """Up to so many different values of leaves, each leaf has the number of its values: two bytes in place of eight for each value. Extra-trees
 of two classes take a quarter less time."""
@@ -37,23 +30,56 @@ def passed(splits: int, trees: int) -> float:
 
 
 @record
+class Form:
+    """A form of patches. The numbers of columns and the sets of splits have the dtypes `number` and `bits`."""
+
+    lanes: int
+    """The most exits of a patch, which has one split less; and the keys in a vector."""
+    words: int
+    """The words that a patch takes, in one cache line or two."""
+    short_paths: int
+    """A patch above so many leaves takes its heaviest subtrees first, for short paths. Below, a tree is cut to the fewest patches."""
+    number: DType
+    bits: DType
+    ends: int
+    """The word at which this part of a patch begins (see `PackedPatches`); so of the others."""
+    columns: int
+    first_patch: int
+    first_leaf: int
+    inner: int
+
+
+IN_REGISTERS = Form(16, 32, 128, "u8", "u16", ends=16, columns=24, first_patch=28, first_leaf=29, inner=30)
+"""For rows whose keys are in registers. With 32 exits the paths are shorter (3.0 patches in place of 3.7), but patches are large, and badly
+filled. Heaviest first alone makes 2.6 times the patches (4,033 leaves a tree), fewest alone makes paths of 6.1 patches in place of 3.7."""
+IN_MEMORY = Form(8, 16, 32, "u16", "u8", inner=7, ends=8, columns=10, first_patch=14, first_leaf=15)
+"""For rows whose keys stay in memory. Each key is read by itself, so a visit with half the splits takes half the time or little more. With
+14 splits in two cache lines paths are 4.1 patches in place of 5.0 (4,000 leaves a tree), and take a tenth longer (Zen 5)."""
+
+
+@record
 class Columns:
-    """The columns of a row's keys. registers: the registers that hold them, a power of two. both: whether some splits send the NaN of a
-    column to the left, and others to the right. There NaN is above all numbers."""
+    """The columns of a row's keys. size: how many there are, a power of two that is a multiple of LANES. both: whether some splits send the
+    NaN of a column to the left, and others to the right. There NaN is above all numbers."""
 
     compared: Compared
-    registers: int
+    size: int
     both: bool
+
+    @property
+    def form(self) -> Form:
+        """The form of patches that compare them."""
+        return IN_REGISTERS if self.size <= MOST_IN_REGISTERS else IN_MEMORY
 
 
 def columns_of(op: TreeEnsemble) -> tuple[Columns, Array, Array]:
     """(the columns of keys, i64[M]: the column that each split compares, bool[M]: the splits that send NaN to the left, though it is above
     all numbers)."""
     compared, column, to_left = compared_columns(op)
-    registers = 1
-    while registers * LANES < len(compared):
-        registers *= 2
-    return Columns(compared, registers, bool(to_left.any())), column, to_left
+    size = LANES
+    while size < len(compared):
+        size *= 2
+    return Columns(compared, size, bool(to_left.any())), column, to_left
 
 
 @record
@@ -61,14 +87,14 @@ class PackedPatches:
     """An ensemble in patches. The roots' patches come first, in the order of the trees; then those of the first tree, level by level, and
     so on.
 
-    words i32[P, WORDS]: for each patch
+    words i32[P, form.words]: for each patch, of S splits at most
 
-    * u32[16] the keys of the thresholds; for places without a split, the largest key, to whose right no row goes
-    * u16[16] at ENDS: for each exit the splits (bits) that have it below their left child. Exits are numbered from left to right
-    * u8[16] at COLUMNS: the columns of keys that the splits compare
-    * the patch behind the first exit that leads to one, and the first of the leaves. Those of further exits follow
-    * at INNER the exits (bits) that lead to patches, and from bit TO_LEFT on the splits that send NaN to the left, though it is above all
-      numbers
+    * u32[S]: the keys of the thresholds; for places without a split, the largest key, to whose right no row goes
+    * `ends`, S + 1 sets: for each exit the splits (bits) that have it below their left child. Exits are numbered from left to right
+    * `columns`, S numbers: the columns of keys that the splits compare
+    * `first_patch` and `first_leaf`: the patch behind the first exit that leads to one, and the first of the leaves. Those of further exits
+      follow
+    * `inner`: the exits (bits) that lead to patches; behind S + 1 bits the splits that send NaN to the left, though it is above all numbers
 
     values [D, V], codes u16[L]: leaf l, in the order of the patches, has the values[codes[l]]. None: it has values[l]. They are `padded`.
     If the output is leaf numbers, those: i64[L, 1].
@@ -82,14 +108,18 @@ class PackedPatches:
 
 def pack_patches(op: TreeEnsemble) -> PackedPatches:
     """Pack an ensemble. Vectorized over all patches of a level: 100 trees of 20,000 leaves take 2 s."""
-    levels = cut(op)
     columns, column, to_left = columns_of(op)
+    form = columns.form
+    splits = form.lanes - 1
+    levels = cut(op, form)
     tree = [level.tree for level in levels]
     counts = np.stack([np.bincount(each, minlength=op.n_trees) for each in tree])
     later = np.concatenate([counts[:1] * 0, counts[1:]])  # without the roots' patches
     before = np.cumsum(later.T.reshape(-1)).reshape(later.T.shape).T - later
-    words = aligned(int(counts.sum()) * WORDS, "i32").reshape(-1, WORDS)
-    exits = np.full((len(words), EXITS), -1, np.int32)
+    words = aligned(int(counts.sum()) * form.words, "i32").reshape(-1, form.words)
+    ends = words[:, form.ends :].view(NUMPY_DTYPES[form.bits])
+    compared = words[:, form.columns :].view(NUMPY_DTYPES[form.number])
+    exits = np.full((len(words), form.lanes), -1, np.int32)
     numbers = []
     for depth, each in enumerate(tree):
         place = np.arange(len(each)) - np.searchsorted(each, each)  # within the tree's patches of this level
@@ -100,22 +130,19 @@ def pack_patches(op: TreeEnsemble) -> PackedPatches:
         used = level.splits >= 0
         split = level.splits[used]
         rows, places = np.nonzero(used)
-        words[number, :EXITS] = -1
+        words[number, :splits] = -1
         words[number[rows], places] = ordered(op.threshold[split]).view(np.int32)
-        words[number, ENDS : ENDS + EXITS // 2] = level.ends.view(np.int32)
-        places_of_keys = np.zeros((len(number), EXITS), np.uint8)
-        places_of_keys[rows, places] = column[split]
-        words[number, COLUMNS : COLUMNS + EXITS // 4] = places_of_keys.view(np.int32)
+        ends[number, : form.lanes] = level.ends
+        compared[number[rows], places] = column[split]
         children = level.inner.sum(axis=1)
-        missing = (used & to_left[level.splits]) @ (1 << np.arange(TO_LEFT, TO_LEFT + SPLITS))
-        words[number, INNER] = level.inner @ (1 << np.arange(EXITS)) | missing
+        missing = (used & to_left[level.splits]) @ (1 << np.arange(form.lanes, form.lanes + splits))
+        words[number, form.inner] = level.inner @ (1 << np.arange(form.lanes)) | missing
         parents = np.flatnonzero(children)
         if len(parents):
-            words[number[parents], FIRST_PATCH] = numbers[depth + 1][(np.cumsum(children) - children)[parents]]
+            words[number[parents], form.first_patch] = numbers[depth + 1][(np.cumsum(children) - children)[parents]]
     nodes = exits[exits >= 0]
-    at_leaf = (exits >= 0) & (op.feature[exits] < 0)
-    ends = at_leaf.sum(axis=1)
-    words[:, FIRST_LEAF] = np.cumsum(ends) - ends
+    leaves = ((exits >= 0) & (op.feature[exits] < 0)).sum(axis=1)
+    words[:, form.first_leaf] = np.cumsum(leaves) - leaves
     values, codes = _values(op, op.left[nodes[op.feature[nodes] < 0]])
     return PackedPatches(columns, words, values, codes)
 
@@ -134,9 +161,9 @@ def _values(op: TreeEnsemble, leaves: Array) -> tuple[Array, Array | None]:
 class Level:
     """Patches of one level of all trees, tree by tree. Those of the next level are behind their exits, in this order.
 
-    tree i64[P]: the tree of each patch. splits i32[P, SPLITS]: its splits, from the top; -1 for none.
-    exits i32[P, EXITS]: the nodes behind it, from left to right; -1 for none. inner bool[P, EXITS]: whether such a node is a split.
-    ends u16[P, EXITS]: for each exit the splits that have it below their left child.
+    tree i64[P]: the tree of each patch. splits i32[P, S]: its splits, from the top; -1 for none.
+    exits i32[P, S + 1]: the nodes behind it, from left to right; -1 for none. inner bool[P, S + 1]: whether such a node is a split.
+    ends u16[P, S + 1]: for each exit the splits that have it below their left child.
     """
 
     tree: Array
@@ -146,13 +173,16 @@ class Level:
     ends: Array
 
 
-def cut(op: TreeEnsemble) -> list[Level]:
+def cut(op: TreeEnsemble, form: Form) -> list[Level]:
     """Cut all trees into patches, level by level."""
-    size, closed = _sizes(op)
+    most = form.lanes - 1
+    size, closed = _sizes(op, most)
     left, right = op.left.astype(np.int32), op.right.astype(np.int32)
     top, tree, levels = op.roots.astype(np.int32), np.arange(op.n_trees), []
     while len(top):
-        parts = [_open(top[i : i + AT_ONCE], left, right, size, closed) for i in range(0, len(top), AT_ONCE)]
+        parts = [
+            _open(top[i : i + AT_ONCE], left, right, size, closed, most, form.short_paths) for i in range(0, len(top), AT_ONCE)
+        ]
         splits, exits, ends = (np.concatenate(each) for each in zip(*parts, strict=True))
         inner = (exits >= 0) & (op.feature[exits] >= 0)
         levels.append(Level(tree, splits, exits, inner, ends))
@@ -160,17 +190,19 @@ def cut(op: TreeEnsemble) -> list[Level]:
     return levels
 
 
-def _open(top: Array, left: Array, right: Array, size: Array, closed: Array) -> tuple[Array, Array, Array]:
+def _open(
+    top: Array, left: Array, right: Array, size: Array, closed: Array, most: int, short_paths: int
+) -> tuple[Array, Array, Array]:
     """(splits, exits, ends) of the patches at these nodes: see `Level`. It opens the exit with the most splits below it, and puts its two
-    children in its place, until there are EXITS exits."""
-    patches, place = np.arange(len(top)), np.arange(EXITS)
-    splits = np.full((len(top), SPLITS), -1, np.int32)
-    exits = np.full((len(top), EXITS), -1, np.int32)
-    ends = np.zeros((len(top), EXITS), np.uint16)
-    weight = np.zeros((len(top), EXITS), np.int32)
+    children in its place, until there are `most` splits."""
+    patches, place = np.arange(len(top)), np.arange(most + 1)
+    splits = np.full((len(top), most), -1, np.int32)
+    exits = np.full((len(top), most + 1), -1, np.int32)
+    ends = np.zeros((len(top), most + 1), np.uint16)
+    weight = np.zeros((len(top), most + 1), np.int32)
     exits[:, 0], weight[:, 0] = top, size[top]
-    few = size[top] < SHORT_PATHS
-    for step in range(SPLITS):
+    few = size[top] < short_paths
+    for step in range(most):
         chosen = weight[patches].argmax(axis=1)
         going = weight[patches, chosen] > 0
         patches, chosen = patches[going], chosen[going]
@@ -191,7 +223,7 @@ def _open(top: Array, left: Array, right: Array, size: Array, closed: Array) -> 
     return splits, exits, ends
 
 
-def _sizes(op: TreeEnsemble) -> tuple[Array, Array]:
+def _sizes(op: TreeEnsemble, most: int) -> tuple[Array, Array]:
     """(size, closed) for every node: the number of splits from it down; and whether a new patch begins there, if a tree is cut to the
     fewest patches. From the leaves up, where a split and the open parts of its children are too many for a patch, the larger part is
     closed (Kundu and Misra)."""
@@ -207,7 +239,7 @@ def _sizes(op: TreeEnsemble) -> tuple[Array, Array]:
         size[inner] = 1 + size[left] + size[right]
         larger = np.where(part[left] < part[right], right, left)
         smaller = left + right - larger
-        closed[larger] = part[larger] + part[smaller] + 1 > SPLITS
-        closed[smaller] = part[smaller] + 1 > SPLITS
+        closed[larger] = part[larger] + part[smaller] + 1 > most
+        closed[smaller] = part[smaller] + 1 > most
         part[inner] = 1 + np.where(closed[larger], 0, part[larger]) + np.where(closed[smaller], 0, part[smaller])
     return size, closed

@@ -5,16 +5,20 @@ The code computes (docs/tree-kernels.md §5):
     keys[row] = [ordered(x[row, feature]) for each compared feature]          # as in walk.py
     for each tree:
         for each row that has not reached a leaf, level after level of patches:
-            right = bits of (thresholds < permute(keys[row], columns))        # 15 splits
+            right = bits of (thresholds < keys[row][columns])                 # up to 15 splits
             exit  = the first e with right & ends[e] == 0                     # ends[e]: the splits that have e below their left child
             row goes on to the patch behind this exit, or ends at a leaf
         sums[row] += values[leaf[row]]
-    for a few rows, one after the other: the same with all trees of the row in place of all rows of a tree
+    for a few rows, or of many columns, one after the other: the same with all trees of the row in place of all rows of a tree
 
 A row leaves by the first exit from which no split turns it away to the right. So one table says for every shape of patch where it goes.
 
 A walk of 16 steps waits 16 times for a node. A row passes about four patches, and the rows of a level do not wait for each other. So
 patches win where the nodes come from beyond the first cache: in trees of thousands of leaves. It needs AVX-512, and float32.
+
+Up to 256 keys of a row stay in registers, and a permutation of these finds all keys of a patch. More keys stay in memory. Then they are
+read one by one, and a patch has up to 7 splits. Extra-trees of 784 columns take half the time of a walk so, and a third more than those of
+256 columns (Zen 5).
 """
 
 from __future__ import annotations
@@ -30,38 +34,25 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.tir.vectors import look_up, prefetch, vector
+from hbc.compiler.tvm.tir.vectors import look_up, prefetch, side_by_side, vector
 from hbc.compiler.tvm.trees.keys import Keys
-from hbc.compiler.tvm.trees.packed_patches import (
-    COLUMNS,
-    ENDS,
-    EXITS,
-    FIRST_LEAF,
-    FIRST_PATCH,
-    INNER,
-    LANES,
-    TO_LEFT,
-    WORDS,
-    columns_of,
-    pack_patches,
-)
+from hbc.compiler.tvm.trees.packed_patches import IN_MEMORY, LANES, MOST_COLUMNS, PackedPatches, columns_of, pack_patches
 from hbc.compiler.tvm.trees.reached import Reached
 from hbc.compiler.tvm.trees.walk import tree_walk
 from hbc.ir.graph import Node
 from hbc.ops.tree import TreeEnsemble
 
+WORDS_IN_LINE = 16  # of a cache line
 FEW_ROWS = 64
 """For fewer rows, the trees of a row go together instead of the rows of a tree."""
 REGISTERS_OF_ROWS = 4
 """If the keys of a row are in more registers, the trees of a row always go together, so that these stay where they are. 4,000
 rows of 100 extra-trees over 200 columns take 1.7 µs a row so, and 3.5 if each row brings its 13 registers to each patch (Zen 5)."""
-MOST_REGISTERS = 16
-"""The most registers that hold the keys of a row: a byte numbers 256 columns."""
 
 
 def patchable(op: TreeEnsemble) -> bool:
-    """Whether `tree_patches` can run an ensemble: its thresholds are float32, and bytes number the columns that are compared."""
-    return op.threshold.dtype == np.float32 and op.once(columns_of)[0].registers <= MOST_REGISTERS
+    """Whether `tree_patches` can run an ensemble: its thresholds are float32, and half a word numbers the columns that are compared."""
+    return op.threshold.dtype == np.float32 and op.once(columns_of)[0].size <= MOST_COLUMNS
 
 
 def few_in_patches(rows: int, columns: int) -> bool:
@@ -75,8 +66,11 @@ def tree_patches(f: Block, node: Node) -> None:
     if not f.dialect.wide:
         tree_walk(f, node)
         return
-    patches = Patches(f, node)
-    if few_in_patches(f.block, patches.columns):
+    op = node.op
+    assert isinstance(op, TreeEnsemble)
+    one_by_one = few_in_patches(f.block, len(op.once(columns_of)[0].compared))
+    patches = patches_of(f, node, alone=one_by_one)
+    if one_by_one:
         with T.serial(tirx.const(0, "int64"), f.rows) as row:
             patches.one_row(row)
         return
@@ -86,19 +80,22 @@ def tree_patches(f: Block, node: Node) -> None:
     patches.rows(T.Bind(f.rows - few))
 
 
-class Patches:
-    """Emits the way of rows through the patches of one ensemble."""
+def patches_of(f: Block, node: Node, alone: bool) -> Patches:
+    """The patches of an ensemble. alone: rows come one by one, so memory for one row is enough."""
+    packed = f.once(pack_patches, node.op)
+    kind = PatchesInMemory if packed.columns.form is IN_MEMORY else Patches
+    return kind(f, node, packed, 1 if alone else f.block)
 
-    def __init__(self, f: Block, node: Node, alone: bool = False) -> None:
-        """alone: rows come one by one, so memory for one row is enough."""
+
+class Patches:
+    """Emits the way of rows through the patches of one ensemble. The keys of a row are in registers."""
+
+    def __init__(self, f: Block, node: Node, packed: PackedPatches, rows: int) -> None:
+        """rows: how many are in progress at once."""
         op = node.op
         assert isinstance(op, TreeEnsemble)
-        self.f = f
-        rows = 1 if alone else f.block
-        packed = f.once(pack_patches, op)
-        self.words = packed.words
-        columns = packed.columns
-        self.both, self.columns = columns.both, LANES * columns.registers
+        self.f, self.words, columns = f, packed.words, packed.columns
+        self.form, self.both, self.columns = columns.form, columns.both, columns.size
         self.keys = Keys(f, node.inputs[0], columns.compared, len(columns.compared), self.columns * rows)
         size = max(rows, few_sizes(op.n_trees))
         self.going = T.alloc_buffer((size,), "int64")  # who has not reached a leaf: its number, and from bit 32 on its patch
@@ -110,20 +107,22 @@ class Patches:
 
     def one_row(self, row: Expr) -> None:
         """Send one row through all trees."""
-        self._fill(row, tirx.const(0, "int64"))
-        registers = [T.Bind(key) for key in self._keys(tirx.const(0, "int64"))]
-        self._run(self.trees, lambda tree: self._patch(tree), lambda _: registers, self.both)
         first = tirx.const(0, "int64")
+        seen = self._seen()
+        self._fill(row, first, seen)
+        keys = self._keys(first)
+        missing = T.Bind(tirx.Cast("int64", seen[0]))
+        self._run(T.Bind(self.trees * (1 - missing)), self._patch, lambda _: keys, missing=False)
+        if self.both:
+            self._run(T.Bind(self.trees * missing), self._patch, lambda _: keys, missing=True)
         self.reached.add_all(first, self.trees, row, first, self._leaf)
         self.reached.end(row, first)
 
     def rows(self, rows: Expr) -> None:
         """Send the first `rows` rows of the block through all trees."""
-        f = self.f
-        seen = f.scratch(1, "i32")
-        T.buffer_store(seen, tirx.const(0, "int32"), [0])
+        seen = self._seen()
         with T.serial(tirx.const(0, "int64"), rows) as row:
-            self._fill(row, row, seen if self.both else None)
+            self._fill(row, row, seen)
         missing = T.Bind(tirx.Cast("int64", seen[0]))
         self._trees(T.Bind(rows * (1 - missing)), missing=False)
         if self.both:
@@ -140,14 +139,18 @@ class Patches:
             with T.serial(tirx.const(0, "int64"), rows) as row:
                 self.reached.end(row, row)
 
-    def _fill(self, row: Expr, place: Expr, seen: Any = None) -> None:
-        """Compute the keys of a row, and set its sums to `base`. seen: see `Keys.fill`."""
-        self.keys.fill(row, T.Bind(place * self.columns), seen)
+    def _seen(self) -> Any:
+        """Memory for one i32, which becomes 1 if `_fill` sees a NaN for which patches must be asked."""
+        seen = self.f.scratch(1, "i32")
+        T.buffer_store(seen, tirx.const(0, "int32"), [0])
+        return seen
+
+    def _fill(self, row: Expr, place: Expr, seen: Any) -> None:
+        """Compute the keys of a row, and set its sums to `base`. seen: see `_seen`."""
+        self.keys.fill(row, T.Bind(place * self.columns), seen if self.both else None)
         self.reached.begin(row, place)
 
-    def _run(
-        self, count: Expr, first: Callable[[Expr], tuple[Expr, ...]], keys: Callable[[Expr], list[Expr]], missing: bool
-    ) -> None:
+    def _run(self, count: Expr, first: Callable[[Expr], tuple[Any, ...]], keys: Callable[[Expr], Any], missing: bool) -> None:
         """Find the leaves of the numbers 0 … count - 1, which are rows or trees. first: a number's first patch. keys: those of a number.
         missing: whether some may be of NaN."""
         T.buffer_store(self.count, tirx.const(0, "int64"), [0])
@@ -165,41 +168,33 @@ class Patches:
     def _note(self, number: Expr, onward: Expr, patch: Expr, leaf: Expr) -> None:
         """Keep where a number goes. Without a branch: a number that has reached its leaf is written, but not counted."""
         T.buffer_store(self.leaf, leaf, [number])
-        for line in range(0, WORDS, WORDS // 2):
-            prefetch(self.f.constant(self.words, "i32", tirx.Cast("int64", patch) * WORDS + line))
+        for line in range(0, self.form.words, WORDS_IN_LINE):
+            prefetch(self.f.constant(self.words, "i32", tirx.Cast("int64", patch) * self.form.words + line))
         entry = tirx.bitwise_or(number, tirx.shift_left(tirx.Cast("int64", patch), tirx.const(32, "int64")))
         T.buffer_store(self.going, entry, [self.count[0]])
         T.buffer_store(self.count, self.count[0] + tirx.Cast("int64", onward), [0])
 
-    def _keys(self, place: Expr) -> list[Expr]:
-        """The keys of a row in registers."""
-        parts = range(0, self.columns, LANES)
-        return [tirx.reinterpret("int32x16", vector(self.keys.buffer, place * self.columns + i, LANES)) for i in parts]
-
-    def _patch(self, patch: Expr) -> tuple[Expr, ...]:
+    def _patch(self, patch: Expr) -> tuple[Any, ...]:
         """(thresholds, columns, ends, first patch, first leaf, inner) of a patch."""
-        f, at = self.f, T.Bind(patch * WORDS)
+        form, at = self.form, T.Bind(patch * self.form.words)
+        thresholds = T.Bind(tirx.reinterpret(f"uint32x{form.lanes}", self._part(at, 0, form.lanes)))
+        numbers = (T.Bind(self._part(at, place, 1)) for place in (form.first_patch, form.first_leaf, form.inner))
+        return thresholds, self._columns(at), self._ends(at), *numbers
 
-        def words(start: int, count: int) -> Expr:
-            return f.constants(self.words, "i32", at + start, count)
+    def _part(self, at: Expr, place: int, words: int) -> Expr:
+        """Words of a patch, whose first word is `at`."""
+        return self.f.constants(self.words, "i32", at + place, words)
 
-        thresholds = T.Bind(tirx.reinterpret("uint32x16", words(0, EXITS)))
-        columns = T.Bind(tirx.Cast("int32x16", tirx.reinterpret("uint8x16", words(COLUMNS, EXITS // 4))))
-        ends = T.Bind(tirx.Cast("int32x16", tirx.reinterpret("uint16x16", words(ENDS, EXITS // 2))))
-        return thresholds, columns, ends, *(T.Bind(words(place, 1)) for place in (FIRST_PATCH, FIRST_LEAF, INNER))
-
-    def _visit(self, patch: tuple[Expr, ...], keys: list[Expr], missing: bool) -> tuple[Expr, Expr, Expr]:
+    def _visit(self, patch: tuple[Any, ...], keys: Any, missing: bool) -> tuple[Expr, Expr, Expr]:
         """(1 if it goes on to another patch, that patch, else its leaf) of a row of these keys. missing: whether some may be of NaN."""
         thresholds, columns, ends, first_patch, first_leaf, inner = patch
-        key = T.Bind(tirx.reinterpret("uint32x16", look_up(keys, columns, "i32", LANES)))
-        right = _bits(tirx.LT(thresholds, key))
+        key = T.Bind(self._compared(keys, columns))
+        right = self._bits(tirx.LT(thresholds, key))
         if missing:
-            nan = _bits(tirx.EQ(key, tirx.Broadcast(tirx.const(2**32 - 1, "uint32"), LANES)))
-            to_left = tirx.shift_right(inner, tirx.const(TO_LEFT, "int32"))
+            nan = self._bits(tirx.EQ(key, tirx.Broadcast(tirx.const(2**32 - 1, "uint32"), self.form.lanes)))
+            to_left = tirx.shift_right(inner, tirx.const(self.form.lanes, "int32"))
             right = tirx.bitwise_and(right, tirx.bitwise_not(tirx.bitwise_and(nan, to_left)))
-        turned = tirx.bitwise_and(tirx.Broadcast(right, EXITS), ends)
-        free = _bits(tirx.EQ(turned, tirx.Broadcast(tirx.const(0, "int32"), EXITS)))
-        exit_ = T.Bind(tirx.call_llvm_pure_intrin("int32", "llvm.cttz.i32", free, tirx.const(True, "bool")))
+        exit_ = T.Bind(self._exit(right, ends))
         one = tirx.const(1, "int32")
         before = tirx.bitwise_and(inner, tirx.shift_left(one, exit_) - 1)
         patches = T.Bind(tirx.call_llvm_pure_intrin("int32", "llvm.ctpop.i32", before))
@@ -211,8 +206,64 @@ class Patches:
         leaf = tirx.Cast("int64", self.leaf[number])
         return leaf if self.codes is None else tirx.Cast("int64", self.f.constant(self.codes, "u16", leaf))
 
+    # --- what depends on the form
 
-def _bits(conditions: Expr) -> Expr:
-    """16 conditions as the bits of a number, i32. LLVM makes one instruction of it, which brings a mask to a register."""
-    ones, zero = (tirx.Broadcast(tirx.const(value, "int8"), EXITS) for value in (-1, 0))
-    return T.Bind(tirx.call_llvm_pure_intrin("int32", "llvm.x86.sse2.pmovmskb.128", tirx.Select(conditions, ones, zero)))
+    def _keys(self, place: Expr) -> Any:
+        """The keys of a row, as `_compared` takes them."""
+        first = T.Bind(place * self.columns)
+        parts = range(0, self.columns, LANES)
+        return [T.Bind(tirx.reinterpret("int32x16", vector(self.keys.buffer, first + i, LANES))) for i in parts]
+
+    def _columns(self, at: Expr) -> Any:
+        """The columns of a patch, as `_compared` takes them."""
+        return T.Bind(tirx.Cast("int32x16", tirx.reinterpret("uint8x16", self._part(at, self.form.columns, 4))))
+
+    def _compared(self, keys: Any, columns: Any) -> Expr:
+        """The keys that the splits of a patch compare."""
+        return tirx.reinterpret("uint32x16", look_up(keys, columns, "i32", LANES))
+
+    def _bits(self, conditions: Expr) -> Expr:
+        """16 conditions as the bits of a number, i32. LLVM makes one instruction of it, which brings a mask to a register."""
+        ones, zero = (tirx.Broadcast(tirx.const(value, "int8"), LANES) for value in (-1, 0))
+        return T.Bind(tirx.call_llvm_pure_intrin("int32", "llvm.x86.sse2.pmovmskb.128", tirx.Select(conditions, ones, zero)))
+
+    def _ends(self, at: Expr) -> Expr:
+        """The sets `ends` of a patch, as `_exit` takes them."""
+        return T.Bind(tirx.Cast("int32x16", tirx.reinterpret("uint16x16", self._part(at, self.form.ends, 8))))
+
+    def _exit(self, right: Expr, ends: Expr) -> Expr:
+        """The first exit from which none of the splits `right` turns the row away."""
+        turned = tirx.bitwise_and(tirx.Broadcast(right, LANES), ends)
+        free = self._bits(tirx.EQ(turned, tirx.Broadcast(tirx.const(0, "int32"), LANES)))
+        return tirx.call_llvm_pure_intrin("int32", "llvm.cttz.i32", free, tirx.const(True, "bool"))
+
+
+class PatchesInMemory(Patches):
+    """The same where the keys of a row stay in memory."""
+
+    def _keys(self, place: Expr) -> Any:
+        return T.Bind(place * self.columns)  # where they begin
+
+    def _columns(self, at: Expr) -> Any:
+        first = T.Bind((at + self.form.columns) * 2)
+        return [T.Bind(self.f.constant(self.words, "u16", first + i)) for i in range(self.form.lanes - 1)]
+
+    def _compared(self, keys: Any, columns: Any) -> Expr:
+        found = [self.keys.buffer[keys + tirx.Cast("int64", column)] for column in columns]
+        return side_by_side([*found, tirx.const(0, "uint32")])  # never to the right
+
+    def _bits(self, conditions: Expr) -> Expr:
+        ones, zero = (tirx.Broadcast(tirx.const(value, "int32"), self.form.lanes) for value in (-1, 0))
+        lanes = tirx.reinterpret("float32x8", tirx.Select(conditions, ones, zero))
+        return T.Bind(tirx.call_llvm_pure_intrin("int32", "llvm.x86.avx.movmsk.ps.256", lanes))
+
+    def _ends(self, at: Expr) -> Expr:
+        return T.Bind(tirx.reinterpret("uint64", self._part(at, self.form.ends, 2)))
+
+    def _exit(self, right: Expr, ends: Expr) -> Expr:
+        # Sets are bytes without their highest bit. An addition sets it where a byte is not 0.
+        every, most, highest = (tirx.const(byte * 0x0101010101010101, "uint64") for byte in (1, 0x7F, 0x80))
+        turned = tirx.bitwise_and(tirx.Cast("uint64", right) * every, ends)
+        free = tirx.bitwise_and(tirx.bitwise_not(turned + most), highest)
+        bit = tirx.call_llvm_pure_intrin("uint64", "llvm.cttz.i64", free, tirx.const(True, "bool"))
+        return tirx.Cast("int32", tirx.shift_right(bit, tirx.const(3, "uint64")))

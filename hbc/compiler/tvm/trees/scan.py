@@ -46,9 +46,9 @@ from hbc.compiler.tvm.trees.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, LeafGather, LeafParts, LeafTables, Leaves
 from hbc.compiler.tvm.trees.one_tree_scan import one_tree_scan, scans_one
-from hbc.compiler.tvm.trees.packed_patches import passed
+from hbc.compiler.tvm.trees.packed_patches import MOST_IN_REGISTERS, columns_of, passed
 from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedTrees, pack_trees
-from hbc.compiler.tvm.trees.patches import Patches, patchable
+from hbc.compiler.tvm.trees.patches import patchable, patches_of
 from hbc.compiler.tvm.trees.pieces_scan import EVERY, Chunks, rounds_of_every, rows_of_chunk, scan_of, scans_pairs
 from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
@@ -119,9 +119,11 @@ def walking(steps: int) -> float:
     return 0.67 * steps
 
 
-def patching(splits: int, trees: int) -> float:
-    """The same for patches. Fitted on Zen 5 to ensembles of 30 to 200 trees, and 170 to 2,100 splits a tree, within 1.3 times."""
-    return (2.7 if many_nodes(splits, trees) else 2.0) * trees * passed(splits, trees)
+def patching(splits: int, trees: int, columns: int) -> float:
+    """The same for patches, which compare so many columns. Fitted on Zen 5 to ensembles of 30 to 200 trees, and 170 to 2,100 splits a tree,
+    within 1.3 times."""
+    in_memory = 0.6 if columns > MOST_IN_REGISTERS else 0.0
+    return (in_memory + (2.7 if many_nodes(splits, trees) else 2.0)) * trees * passed(splits, trees)
 
 
 def many_nodes(splits: int, trees: int) -> bool:
@@ -129,11 +131,11 @@ def many_nodes(splits: int, trees: int) -> bool:
     return 2 * splits + trees > MOST_NODES_WALKED
 
 
-def rows_take_patches(splits: int, trees: int, steps: int) -> bool:
+def rows_take_patches(splits: int, trees: int, steps: int, columns: int) -> bool:
     """Whether patches, where they fit, are the faster way of a row alone through trees of so many splits and levels: there are many nodes,
     or many levels for so few splits. A row of 100 LightGBM trees of 511 leaves takes 1.18 µs so, and 1.43 walked; of depth 10, 1.23 and
     1.18 (Zen 5)."""
-    return many_nodes(splits, trees) or PATCHES_SURELY * patching(splits, trees) < walking(steps)
+    return many_nodes(splits, trees) or PATCHES_SURELY * patching(splits, trees, columns) < walking(steps)
 
 
 def rows_alone(
@@ -213,13 +215,18 @@ class SumScan:
         sets = f.once(pack_sets, op) if len(self.packed.sets) else None
         in_lanes = small is op and fits_lanes(op, self.ranked, sets, f.dialect)
         splits, steps = int((op.leaf_counts - 1).sum()), int(op.depths.sum())
-        in_patches = small is not op and f.dialect.wide and patchable(op) and rows_take_patches(splits, op.n_trees, steps)
+        columns = len(op.once(columns_of)[0].compared)
+        in_patches = (
+            small is not op and f.dialect.wide and patchable(op) and rows_take_patches(splits, op.n_trees, steps, columns)
+        )
         self.in_patches = in_patches
         self.few_rows: Any
         if in_lanes:
             self.few_rows = self._few_rows_in_lanes()
         else:
-            self.few_rows = f.size(self._few_rows_alone(patching(splits, op.n_trees) if in_patches else walking(steps)))
+            self.few_rows = f.size(
+                self._few_rows_alone(patching(splits, op.n_trees, columns) if in_patches else walking(steps))
+            )
         # Several chunks of 64 rows at once; the last ones may have places without a row.
         self.several = T.Bind(rounds_of_every(f))
         self.whole = T.Bind(tirx.Min(f.rows, self.several * EVERY))
@@ -353,7 +360,7 @@ class SumScan:
         f, node = self.f, self.node
         with T.serial(self.scanned, f.rows) as row:
             T.buffer_store(again, tirx.const(1, "uint8"), [row])
-        alone = Patches(f, node, alone=True).one_row if self.in_patches else RowWalk(Sums(f, node, alone=True)).run_alone
+        alone = patches_of(f, node, alone=True).one_row if self.in_patches else RowWalk(Sums(f, node, alone=True)).run_alone
         first = self.scanned if self.fixed.exact else tirx.const(0, "int64")
         with T.serial(first, f.rows) as row, T.If(tirx.NE(again[row], tirx.const(0, "uint8"))), T.Then():
             alone(row)
