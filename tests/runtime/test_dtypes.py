@@ -233,6 +233,28 @@ def test_frames_of_unusual_floats_are_rejected(dtype: str) -> None:
         compiled.transform(ARRAY.astype(dtype))
 
 
+@pytest.mark.parametrize("weight", [2.0, 2, np.float32(2), np.float64(2), np.int64(2)], ids=repr)
+@pytest.mark.parametrize("framed", [False, True])
+def test_weights_in_every_dtype(weight: Any, framed: bool) -> None:
+    """200 · 2 is 144 in uint8, and 60,000 · 2 infinite in float16. pandas takes a scalar of numpy for a Python number."""
+    model = ColumnTransformer([("same", "passthrough", [0, 1])], transformer_weights={"same": weight})
+    compiled, answered = hbc.convert(model.fit(FRAME if framed else ARRAY), "numpy"), set()
+    for dtype in ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"):
+        X = np.array([[200, 60_000], [100, 3]]).astype(dtype)
+        given = pd.DataFrame(X, columns=list("ab")) if framed else X
+        with np.errstate(over="ignore"):
+            expected = model.transform(given)
+        try:
+            found = compiled.transform(given)
+        except hbc.InvalidInputError:
+            continue
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+        answered.add(dtype)
+    assert {"f8", "i8"} <= answered
+    assert "f4" in answered or (framed and isinstance(weight, np.generic))
+
+
 # --- functions ---------------------------------------------------------------------------------------------------------
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {

@@ -15,7 +15,7 @@ from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import SelectColumns
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, untouched
-from hbc.parser.front_door import NO_INTEGER, handed_on, is_alone, note, note_given, note_input, stacked_as_given
+from hbc.parser.front_door import ANY_INTEGER, NO_INTEGER, handed_on, is_alone, note, note_given, note_input, stacked_as_given
 from hbc.parser.registry import (
     DESCRIPTIONS,
     GIVES_BACK,
@@ -289,7 +289,7 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
                     note_input(Sparse(accepted=False))  # the source cannot make a frame from a sparse matrix
             else:
                 block = as_matrix_or_strings(x)
-            _note_frames(member, x, apart, weights.get(name) is not None)
+            _note_frames(member, x, apart, weights.get(name))
         except UnsupportedOperatorError as error:
             failure = failure or error  # look at the other blocks first: one error names every culprit
             continue
@@ -310,19 +310,21 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
     return hstack([as_matrix(block) for block in blocks])
 
 
-def _note_frames(m: Any, x: Node | Frame, apart: bool, weighted: bool) -> None:
-    """Notes the requirements on the model's own frames if a transformer that returns
-    a frame for a frame reads them: an identity, or a function without validation."""
+def _note_frames(m: Any, x: Node | Frame, apart: bool, weight: Any) -> None:
+    """Notes the requirements on the model's own frames if a transformer that returns a frame for a frame reads them: an identity, or a
+    function without validation. `weight`: with which its result is multiplied, or None."""
     identity = GIVES_BACK.get(public_name(type(m)), is_identity)(m)
     if not isinstance(x, Frame) or not (identity or (public_name(type(m)) == FUNCTION and not m.validate)):
         return
     if identity and getattr(m, "feature_names_out", "one-to-one") is not None:
         note_input(Frames(libraries=FRAME_LIBRARIES), x)  # FunctionTransformer cannot name the columns of other tables
-    if weighted:
+    if weight is not None:
         note_input(Frames(libraries=("pandas",)), x)  # polars computes float32 · 2.0 in float64
+    if isinstance(weight, np.generic):
+        note_given(x, Column(function_bits=ANY_INTEGER, beside_numbers=True))  # pandas takes it for a Python number
     if not apart:
         stacked_as_given(x)
-        if weighted or not identity:
+        if weight is not None or not identity:
             note_given(x, Column(function_bits=NO_INTEGER))  # it gives integers for integers, where hbc would give float64
 
 
@@ -333,12 +335,21 @@ def as_matrix_or_strings(x: Node | Frame) -> Node:
     return as_matrix(x)
 
 
+NARROW = {4: np.bool_, 8: np.int8, 16: np.int16, 32: np.int32}
+"""The dtypes of integers below int64, by their bits. Bool counts as less than int8."""
+
+
 def _weighted(block: Node, weight: Any) -> Node:
     """block · weight in numpy's dtype (NEP 50): a weight that is a Python number takes the dtype of the block, a numpy scalar may widen it.
-    Raises Refusal for strings."""
+    Notes that dtypes are rejected in which the source would give other numbers. Raises Refusal for strings."""
     if block.type.dtype == "str":
         raise Refusal("transformer_weights multiply a column of strings.")
-    dtype = dtype_name(np.result_type(NUMPY_DTYPES[block.type.dtype], weight))
+    result = np.result_type(NUMPY_DTYPES[block.type.dtype], weight)
+    bits = [ANY_INTEGER]  # float16 would stay float16
+    if block.type.dtype == "i64":
+        bits += [2 * size for size, kind in NARROW.items() if np.result_type(kind, weight) != result]
+    note(block, Column(integer_bits=max(bits), signed=result.kind == "i"))
+    dtype = dtype_name(result)
     return t.mul(t.cast(block, dtype), np.asarray(weight, NUMPY_DTYPES[dtype]))
 
 
