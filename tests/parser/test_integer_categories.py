@@ -128,7 +128,8 @@ def containers(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 STRICTER = {
-    ("bagging", "polars Categorical"),  # whose strings of digits scikit-learn parses
+    ("bagging", "strings"),  # of digits, which scikit-learn parses
+    ("bagging", "polars Categorical"),
     ("bagging", "polars Enum"),
 }
 SAMPLE = (("columns", "tens"), ("pipeline", "not in order"), ("voting", "tens"), ("calibrated", "places"))

@@ -38,7 +38,7 @@ GAPS = np.where(RANDOM.random(X.shape) < 0.2, np.nan, X)
         (lambda x: x.sum(axis=0), "over the rows"),
         (lambda x: np.zeros((3, 2)), "does not return"),
         (lambda x: x["a"], "the array with 'a'"),
-        (lambda x: x.astype(int), "float64 to int64"),
+        (lambda x: x.astype(int), "casts the array to int64"),
         (lambda x: x * np.arange(50.0)[:, None], "combines the rows"),
     ],
 )

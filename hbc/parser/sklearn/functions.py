@@ -98,7 +98,7 @@ class Traced:
     def astype(self, dtype: Any, copy: bool = True) -> Traced:
         target = np.dtype(dtype)
         if target.kind not in "fiub" or target == np.float16 or (target.kind in "iub" and self.dtype.kind == "f"):
-            raise Refusal(f"its function casts {self.dtype} to {target}.", ADVICE)
+            raise Refusal(f"its function casts the array to {target}.", ADVICE)
         return Traced(t.cast(self.node, dtype_name(target)), self.usage)
 
     def copy(self, order: str = "C") -> Traced:
