@@ -103,7 +103,7 @@ def test_more_values_than_two_bytes_number() -> None:
     rng = np.random.default_rng(2)
     grown = [random_tree(rng, 9000, 3, "f4", rng.normal(size=(100_000, 2)), missing=False, digits=6) for _ in range(9)]
     op = join(grown, np.zeros(2), None)
-    packed = pack_patches(op)
+    packed = pack_patches(op, wide=True)
     assert packed.codes is None
     assert len(packed.values) >= 81_000
     check(op, rows_at_thresholds(rng, op, 200, 3), (200, 7))
@@ -134,7 +134,7 @@ def test_categories_become_numbers() -> None:
     ids=lambda target: target["mcpu"],
 )
 def test_other_processors(target: dict[str, Any]) -> None:
-    """haswell has no AVX-512, so the trees are walked."""
+    """haswell has no AVX-512, so that keys stay in memory."""
     from hbc.compiler.tvm.run.targets import machine
 
     if (reason := machine("cpu", target).missing) is not None:

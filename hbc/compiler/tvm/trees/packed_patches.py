@@ -66,10 +66,9 @@ class Columns:
     size: int
     both: bool
 
-    @property
-    def form(self) -> Form:
-        """The form of patches that compare them."""
-        return IN_REGISTERS if self.size <= MOST_IN_REGISTERS else IN_MEMORY
+    def form(self, wide: bool) -> Form:
+        """The form of patches that compare them. wide: with AVX-512."""
+        return IN_REGISTERS if wide and self.size <= MOST_IN_REGISTERS else IN_MEMORY
 
 
 def columns_of(op: TreeEnsemble) -> tuple[Columns, Array, Array]:
@@ -100,16 +99,17 @@ class PackedPatches:
     If the output is leaf numbers, those: i64[L, 1].
     """
 
+    form: Form
     columns: Columns
     words: Array
     values: Array
     codes: Array | None
 
 
-def pack_patches(op: TreeEnsemble) -> PackedPatches:
-    """Pack an ensemble. Vectorized over all patches of a level: 100 trees of 20,000 leaves take 2 s."""
+def pack_patches(op: TreeEnsemble, wide: bool) -> PackedPatches:
+    """Pack an ensemble. wide: with AVX-512. Vectorized over all patches of a level: 100 trees of 20,000 leaves take 2 s."""
     columns, column, to_left = columns_of(op)
-    form = columns.form
+    form = columns.form(wide)
     splits = form.lanes - 1
     levels = cut(op, form)
     tree = [level.tree for level in levels]
@@ -144,7 +144,7 @@ def pack_patches(op: TreeEnsemble) -> PackedPatches:
     leaves = ((exits >= 0) & (op.feature[exits] < 0)).sum(axis=1)
     words[:, form.first_leaf] = np.cumsum(leaves) - leaves
     values, codes = _values(op, op.left[nodes[op.feature[nodes] < 0]])
-    return PackedPatches(columns, words, values, codes)
+    return PackedPatches(form, columns, words, values, codes)
 
 
 def _values(op: TreeEnsemble, leaves: Array) -> tuple[Array, Array | None]:

@@ -14,11 +14,11 @@ The code computes (docs/tree-kernels.md §5):
 A row leaves by the first exit from which no split turns it away to the right. So one table says for every shape of patch where it goes.
 
 A walk of 16 steps waits 16 times for a node. A row passes about four patches, and the rows of a level do not wait for each other. So
-patches win where the nodes come from beyond the first cache: in trees of thousands of leaves. It needs AVX-512, and float32.
+patches win where the nodes come from beyond the first cache: in trees of thousands of leaves. It needs AVX-512 or AVX2, and float32.
 
-Up to 256 keys of a row stay in registers, and a permutation of these finds all keys of a patch. More keys stay in memory. Then they are
-read one by one, and a patch has up to 7 splits. Extra-trees of 784 columns take half the time of a walk so, and a third more than those of
-256 columns (Zen 5).
+With AVX-512 up to 256 keys of a row stay in registers, and a permutation of these finds all keys of a patch. Others stay in memory. Then
+they are read one by one, and a patch has up to 7 splits. Extra-trees of 784 columns take half the time of a walk so, and a third more than
+those of 256 columns (Zen 5).
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def few_in_patches(rows: int, columns: int) -> bool:
 
 @tree_kernel("patches", nanoseconds=lambda op: 0.3 * float(op.depths.sum()), fits=patchable)
 def tree_patches(f: Block, node: Node) -> None:
-    """Emit the sums of the leaf values, or the leaf numbers, of a `TreeEnsemble` for a block of rows. Without AVX-512, trees are walked."""
-    if not f.dialect.wide:
+    """Emit the sums of the leaf values, or the leaf numbers, of a `TreeEnsemble` for a block of rows. Without AVX2, trees are walked."""
+    if not (f.dialect.wide or f.dialect.avx2):
         tree_walk(f, node)
         return
     op = node.op
     assert isinstance(op, TreeEnsemble)
-    one_by_one = few_in_patches(f.block, len(op.once(columns_of)[0].compared))
+    one_by_one = not f.dialect.wide or few_in_patches(f.block, len(op.once(columns_of)[0].compared))
     patches = patches_of(f, node, alone=one_by_one)
     if one_by_one:
         with T.serial(tirx.const(0, "int64"), f.rows) as row:
@@ -82,8 +82,8 @@ def tree_patches(f: Block, node: Node) -> None:
 
 def patches_of(f: Block, node: Node, alone: bool) -> Patches:
     """The patches of an ensemble. alone: rows come one by one, so memory for one row is enough."""
-    packed = f.once(pack_patches, node.op)
-    kind = PatchesInMemory if packed.columns.form is IN_MEMORY else Patches
+    packed = f.once(pack_patches, node.op, f.dialect.wide)
+    kind = PatchesInMemory if packed.form is IN_MEMORY else Patches
     return kind(f, node, packed, 1 if alone else f.block)
 
 
@@ -95,7 +95,7 @@ class Patches:
         op = node.op
         assert isinstance(op, TreeEnsemble)
         self.f, self.words, columns = f, packed.words, packed.columns
-        self.form, self.both, self.columns = columns.form, columns.both, columns.size
+        self.form, self.both, self.columns = packed.form, columns.both, columns.size
         self.keys = Keys(f, node.inputs[0], columns.compared, len(columns.compared), self.columns * rows)
         size = max(rows, few_sizes(op.n_trees))
         self.going = T.alloc_buffer((size,), "int64")  # who has not reached a leaf: its number, and from bit 32 on its patch
