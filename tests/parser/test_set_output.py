@@ -97,7 +97,7 @@ def test_frames_of_numbers(name: str, library: str) -> None:
         with pytest.raises(hbc.UnsupportedOperatorError, match="set_output"):
             hbc.convert(model, "numpy")
         return
-    for fitted_on in (NUMBERS, NUMBERS.to_numpy()):
+    for fitted_on in (NUMBERS,) if name == "union" else (NUMBERS, NUMBERS.to_numpy()):
         model = sklearn.clone(MODELS[name]).set_output(transform=library).fit(fitted_on, Y)
         compiled = hbc.convert(model, "numpy")
         data = NUMBERS.to_numpy()
@@ -169,10 +169,14 @@ def test_the_index_is_lost_where_the_source_loses_it() -> None:
 
 
 def test_a_union_hands_frames_on_and_stacks_arrays() -> None:
-    """FeatureUnion.set_output does not reach its own "passthrough": for an array the source stacks arrays, of one dtype."""
+    """FeatureUnion.set_output does not reach its own "passthrough": for an array the source stacks arrays, of one dtype. One that was
+    fitted on an array names the columns of a frame, and would compare these names."""
     model = sklearn.clone(MODELS["union"]).set_output(transform="pandas").fit(NUMBERS)
     with pytest.raises(hbc.InvalidInputError, match="a frame of pandas"):
         hbc.convert(model, "numpy").transform(NUMBERS.to_numpy())
+    model.fit(NUMBERS.to_numpy())
+    with pytest.raises(hbc.InvalidInputError, match="fitted without names"):
+        hbc.convert(model, "numpy").transform(NUMBERS)
 
 
 def test_float32_between_frames_of_polars() -> None:
