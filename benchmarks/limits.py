@@ -86,7 +86,7 @@ def _of_trees(trained: Trained, trees: list[Any]) -> dict[str, Any] | None:
         return {"kernel": "scan", "work": work, "cycles": cycles, "ranks": ranks, "ghz": ghz, "us": us}
     counted, cycles = trees[0].feature >= 0, STEP
     if trees[0].strategy == "patches":
-        counted, cycles = _tops(trees[0]), VISIT.get(family, 0.0)
+        counted, cycles = _tops(trees[0], dialect.wide), VISIT.get(family, 0.0)
     passed = path_lengths(trees[0], np.load(trained.rows)[:ROWS].astype(trees[0].threshold.dtype), counted)
     if not cycles or trees[0].strategy == "select":
         return None
@@ -146,11 +146,11 @@ def work(trained: Trained) -> float | None:
     return passed * STEP + exponentials(graph)[0] / FLOATS.get(_family(), 2.0)
 
 
-def _tops(op: Any) -> np.ndarray[Any, Any]:
-    """For each node, whether a patch begins there."""
+def _tops(op: Any, wide: bool) -> np.ndarray[Any, Any]:
+    """For each node, whether a patch begins there. wide: with AVX-512."""
     tops = np.zeros(len(op.feature), bool)
     tops[op.roots] = True
-    for level in patches(op, op.once(columns_of)[0].form.splits):
+    for level in patches(op, op.once(columns_of)[0].form(wide)):
         tops[level.exits[level.inner]] = True
     return tops
 
