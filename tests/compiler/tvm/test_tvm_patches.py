@@ -17,7 +17,7 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
-from hbc.compiler.tvm.trees.packed_patches import IN_MEMORY, IN_REGISTERS, Form, cut, pack_patches
+from hbc.compiler.tvm.trees.packed_patches import IN_MEMORY, IN_REGISTERS, Form, columns_of, cut, pack_patches
 from hbc.compiler.tvm.trees.patches import FEW_ROWS, patchable
 
 
@@ -61,6 +61,20 @@ def test_numbers_of_columns(columns: int, missing: str) -> None:
         op = replace(op, missing_left=np.full(len(op.feature), missing == "left"))
     assert patchable(op)
     check(op, rows_at_thresholds(rng, op, 200, columns), (200, 9))
+
+
+@pytest.mark.parametrize("columns", [20, 60, 250, 300])
+@pytest.mark.parametrize("more", [1, 8, 200])
+def test_features_that_no_split_compares(columns: int, more: int) -> None:
+    """Few of them have keys too, so that the keys of a row are in the order of its features."""
+    rng = np.random.default_rng(columns + more)
+    op = join([random_tree(rng, 300, columns, "f4", rng.normal(size=(50, 1)), True) for _ in range(7)], np.ones(1), None)
+    places = np.sort(rng.choice(columns + more, columns, replace=False))
+    op = replace(op, feature=np.where(op.feature >= 0, places[op.feature], -1).astype(op.feature.dtype))
+    compared = columns_of(op)[0].compared
+    in_order = [feature for feature, _ in compared] == list(range(len(compared)))
+    assert in_order == (more == 1 or (more == 8 and columns != 60 and columns != 250))
+    check(op, rows_at_thresholds(rng, op, 100, columns + more), (100, 9))
 
 
 def test_rows_with_nan_in_some_blocks() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.trees.keys import Compared, compared_columns, ordered
 from hbc.compiler.tvm.trees.reached import padded
-from hbc.compiler.tvm.trees.walk import distinct
+from hbc.compiler.tvm.trees.walk import MORE_COLUMNS, distinct
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
@@ -73,12 +73,12 @@ class Columns:
 
 def columns_of(op: TreeEnsemble) -> tuple[Columns, Array, Array]:
     """(the columns of keys, i64[M]: the column that each split compares, bool[M]: the splits that send NaN to the left, though it is above
-    all numbers)."""
-    compared, column, to_left = compared_columns(op)
-    size = LANES
-    while size < len(compared):
-        size *= 2
-    return Columns(compared, size, bool(to_left.any())), column, to_left
+    all numbers). The columns are the features in their order if these are hardly more, and take no more registers."""
+    few, all_ = compared_columns(op), compared_columns(op, in_order=True)
+    size, size_of_all = (max(LANES, 1 << (len(compared) - 1).bit_length()) for compared, _, _ in (few, all_))
+    in_order = len(all_[0]) <= MORE_COLUMNS * len(few[0]) and (size_of_all == size or size > MOST_IN_REGISTERS)
+    compared, column, to_left = all_ if in_order else few
+    return Columns(compared, size_of_all if in_order else size, bool(to_left.any())), column, to_left
 
 
 @record
