@@ -173,3 +173,30 @@ def test_what_onnx_runtime_leaves_undefined_is_refused() -> None:
     ):
         with pytest.raises(hbc.UnsupportedOperatorError, match=message):
             hbc.convert(trees(**options), "numpy")
+
+
+@pytest.mark.parametrize(
+    ("missing", "weights", "refused"),
+    [
+        ((0, 0), {1: 5.0, 3: 7.0, 4: 9.0}, False),
+        ((0, 1), {1: 5.0, 3: 7.0, 4: 9.0}, False),
+        ((1, 0), {1: 5.0, 3: 5.0, 4: 9.0}, False),
+        ((0, 1), {1: 5.0, 3: 5.0, 4: 9.0}, True),  # NaN would go to the last leaf
+        ((0, 0), {3: 5.0, 4: 9.0}, True),  # the leaf without a weight would be the one of 5
+    ],
+)
+def test_equalities_that_onnx_runtime_joins(missing: tuple[int, int], weights: dict[int, float], refused: bool) -> None:
+    """x == 2 ? leaf 1 : x == 1 ? leaf 3 : leaf 4."""
+    nodes = {"modes": ["BRANCH_EQ", "LEAF", "BRANCH_EQ", "LEAF", "LEAF"], "values": [2.0, 0.0, 1.0, 0.0, 0.0]}
+    links = {"truenodeids": [1, 0, 3, 0, 0], "falsenodeids": [2, 0, 4, 0, 0], "featureids": [0] * 5}
+    ids = {"treeids": [0] * 5, "nodeids": list(range(5)), "missing_value_tracks_true": [missing[0], 0, missing[1], 0, 0]}
+    leaves = {"treeids": [0] * len(weights), "nodeids": list(weights), "ids": [0] * len(weights)}
+    given = {f"nodes_{name}": value for name, value in (nodes | links | ids).items()}
+    given |= {f"target_{name}": value for name, value in (leaves | {"weights": list(weights.values())}).items()}
+    node = helper.make_node("TreeEnsembleRegressor", ["X"], ["Y"], domain=ML, n_targets=1, **given)
+    model = graph([node], {"X": (T.FLOAT, 1)}, {"Y": T.FLOAT})
+    if refused:
+        with pytest.raises(hbc.UnsupportedOperatorError, match="joins tests that differ"):
+            hbc.convert(model, "numpy")
+    else:
+        assert_agrees(model, np.array([[NAN], [0], [1], [2], [3]], np.float32))

@@ -258,9 +258,45 @@ def _equality(x: Node, test: SetTest) -> Node:
     return t.max_(as_dtype(found, x.type.dtype), axis=1, keepdims=True)
 
 
+JOINED = range(1, 65)
+"""ONNX Runtime tests such numbers, and more, by one mask of bits for a chain of BRANCH_EQ."""
+
+
+def _require_equal_where_joined(nodes: Nodes) -> None:
+    """Raises Refusal for chains of BRANCH_EQ that ONNX Runtime joins into one test though they are not one: it compares a single weight of
+    the leaves (CheckIfSubtreesAreEqual), and not where NaN goes."""
+    equal = nodes.mode == MODES.index("BRANCH_EQ")
+    for parent in np.flatnonzero(equal).tolist():
+        child = int(nodes.false[parent])
+        pair = [parent, child]
+        if not equal[child] or len(set(nodes.feature[pair])) > 1 or not all(value in JOINED for value in nodes.value[pair]):
+            continue
+        one, other = (int(nodes.true[node]) for node in pair)
+        same, like = _alike(nodes, one, other)
+        if like and (not same or nodes.missing[parent] < nodes.missing[child]):
+            raise Refusal(
+                "nodes test whether one feature equals one of several numbers, and ONNX Runtime joins tests that differ."
+            )
+
+
+def _alike(nodes: Nodes, one: int, other: int) -> tuple[bool, bool]:
+    """(whether two nodes surely give the same, whether ONNX Runtime may take them for the same)."""
+    if one == other:
+        return True, True
+    if nodes.mode[one] != nodes.mode[other]:
+        return False, False
+    if nodes.mode[one] >= 0:
+        return False, bool(nodes.feature[one] == nodes.feature[other] and nodes.value[one] == nodes.value[other])
+    first, second = (nodes.weights[node][nodes.scored[node]] for node in (one, other))
+    same = np.array_equal(nodes.weights[one], nodes.weights[other]) and np.array_equal(nodes.scored[one], nodes.scored[other])
+    # It looks for the weight of a leaf that has none in that of the next leaf.
+    return bool(same), bool(same or not len(first) or not len(second) or np.isin(first, second).any())
+
+
 def ensemble(nodes: Nodes, x: Node, *, exact: bool = False) -> tuple[TreeEnsemble, Node]:
     """(the trees as one TreeEnsemble, whose sums start from 0; the matrix that it reads). All kinds of tests become x <= threshold.
     `exact`: see TreeEnsemble. Raises Refusal for comparisons with NaN or below -inf."""
+    _require_equal_where_joined(nodes)
     number, true, false, tree = copied_apart(nodes)
     mode, value, feature = nodes.mode[number], nodes.value[number], nodes.feature[number].copy()
     missing = nodes.missing[number]
