@@ -111,6 +111,7 @@ def commands(page: Path) -> list[list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.every_case
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
 def test_commands_in_processes_of_their_own(page: Path, folder: Path) -> None:
     """They import what they need themselves, which takes 3 s each. tests/cli/test_commands.py starts some in every run."""
