@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_trees import random_ensemble
 
 from benchmarks import (
     engines,
@@ -180,6 +181,15 @@ def test_the_limit_counts_the_ranks_of_columns() -> None:
     narrow, wide = np.zeros(3, np.float32), np.zeros(63, np.float64)  # 2 levels in 16 lanes, 6 levels in 8
     assert limits.rank_instructions([narrow]) == (2 * 2 + 4) / 16
     assert limits.rank_instructions([narrow, wide]) == (2 * 2 + 4) / 16 + (2 * 6 + 3) / 8
+
+
+def test_the_limit_counts_the_patches_of_a_path() -> None:
+    pytest.importorskip("tvm")
+    op, x = random_ensemble("four registers, classes by tree", 50)
+    splits = limits.path_lengths(op, x, op.feature >= 0)
+    for wide in (True, False):
+        patches = limits.path_lengths(op, x, limits._tops(op, wide))
+        assert op.n_trees <= patches < splits / 1.5
 
 
 def test_the_limit_counts_exponentials_and_results() -> None:
