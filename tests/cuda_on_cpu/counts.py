@@ -32,12 +32,10 @@ from hbc.compiler.tvm.nest.schedule import LANES
 from hbc.compiler.tvm.trees.gpu.choice import FORMS, H200, cycles
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.forks import EXITS, LEVELS, WORDS
-from hbc.compiler.tvm.trees.gpu.levels import MOST_ROWS, Levels, top_levels, values_of
+from hbc.compiler.tvm.trees.gpu.levels import Levels, in_order, values_of
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, L1, LINE, SECTOR, splits_by_depth
-from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, TiledTrees
 from hbc.compiler.tvm.trees.gpu.work import PARTS, RATES
-from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
@@ -144,7 +142,7 @@ def walked(op: TreeEnsemble, x: Array, form: type[TiledTrees], first: int) -> Wa
     by_level, size = issubclass(form, Levels), op.values.itemsize
     node = form.layout_of(op).node if issubclass(form, Levels) else WORD
     for tree in some_trees(op):
-        places, final = (_by_level if by_level else _by_link)(op, x, tree)
+        places, final = _by_level(op, x, tree, form) if issubclass(form, Levels) else _by_link(op, x, tree)
         nodes.append(sum(wavefronts(place, node) for place in places[first:]))
         values = values_of(op) if by_level else op.values
         leaves.append(values.shape[1] * (size / WORD * wavefronts(final, WORD) if by_level else wavefronts(final, size)))
@@ -241,17 +239,18 @@ def _step(op: TreeEnsemble, x: Array, at: Array) -> tuple[Array, Array]:
     return op.feature[at] >= 0, ~left & (op.feature[at] >= 0)
 
 
-def _by_level(op: TreeEnsemble, x: Array, tree: int) -> tuple[list[Array], Array]:
+def _by_level(op: TreeEnsemble, x: Array, tree: int, form: type[Levels]) -> tuple[list[Array], Array]:
     """The place of each row's node in every step, and of its leaf at the end: in a perfect tree, whose children are partly swapped."""
-    depth = int(op.depths.max())
-    (swapped,) = perfect_trees(op, op.once(ranked_trees), np.array([tree]), depth, top_levels(depth, MOST_ROWS)).swapped
+    depth, perfect, own = int(op.depths.max()), op.once(form.perfect), int(np.flatnonzero(in_order(op) == tree)[0])
+    swapped = perfect.swapped[own]
     at, place, places = np.full(len(x), op.roots[tree]), np.ones(len(x), np.int64), []
     for _ in range(depth):
         places.append(place)
         inner, right = _step(op, x, at)
         at = np.where(inner, np.where(right, op.right[at], op.left[at]), at)
         place = 2 * place + (right ^ swapped[place])
-    return places, place - (1 << depth)
+    final = place - (1 << depth)
+    return places, final if perfect.pairs is None else 2 * perfect.pairs[own][final // 2] + final % 2
 
 
 def _by_link(op: TreeEnsemble, x: Array, tree: int) -> tuple[list[Array], Array]:

@@ -46,8 +46,9 @@ def value_of_half(high: Expr, low: Expr, column: Expr) -> Expr:
     following = tirx.Cast("int32", tirx.shift_right(high, tirx.const(NEXT_BIT - 32, "uint32")))
     upper, lower = (tirx.call_pure_extern("int32", name, down) for name in ("__double2hiint", "__double2loint"))
     large = T.Bind(_double(upper, lower + following))
+    # In this form the comparison is one instruction: `bit 62 != 62nd bit of the column's number`.
     order = tirx.bitwise_and(high, tirx.const(1 << ORDER_BIT - 32, "uint32"))
-    has_large = tirx.EQ(tirx.NE(order, tirx.const(0, "uint32")), tirx.EQ(column, tirx.const(0, column.ty.dtype)))
+    has_large = tirx.NE(order, tirx.Cast("uint32", column) << ORDER_BIT - 32)
     return tirx.Select(has_large, large, small)
 
 

@@ -36,6 +36,8 @@ MOST_OF_WORDS = 6
 nodes of two bytes, which have room for two more levels in as many banks."""
 RANK_BIT = 23
 """The lowest bit of the rank in a node of a word. So the highest one of `node - (byte << 23)` says which is greater."""
+PAIR_MASK = 0xFE
+"""The bits of a last node that have the number of its pair of leaves: free in those of ranks of 16 bits."""
 WORK_OF_TOP = {
     ROWS_OF_WORD: {0: work(2.0, 0.0, 2.0, 0.0), 2: work(10.2, 6.4, 2.3, 0.0), 3: work(19.4, 12.8, 4.1, 0.0)},
     MOST_ROWS: {0: work(1.0, 0.0, 1.0, 0.0), 2: work(7.7, 4.7, 1.6, 0.0), 3: work(15.1, 9.7, 3.1, 0.0)},
@@ -49,7 +51,7 @@ READS_OF_WORD = {6: 1.25, 7: 1.4, 8: 1.6}
 """Wavefronts of a warp that reads a word of each row's leaf, by the levels; 1 of fewer ones."""
 WORK_OF_VALUE = {4: work(2.3, 0.5, 1.0, 0.0), 8: work(4.0, 0.8, 1.5, 0.0)}
 """The work for a value of a leaf without its reads, by its bytes."""
-WORK_OF_HALF = work(11.0, 9.0, 2.0, 0.0)
+WORK_OF_HALF = work(9.0, 7.0, 2.0, 0.0)
 """The work for two values of one number, beyond that for a value (halves.py)."""
 WORK_OF_TREE, WORK_OF_PIECE = work(0.7, 0.2, 0.0, 0.0), work(0.031, 0.0135, 0.008, 0.0025)
 """The work for a tree beside the walk, and for each 16 bytes of it: copies."""
@@ -81,6 +83,7 @@ class Levels(TiledTrees):
     """
 
     name = "levels"
+    reads_of_word = READS_OF_WORD
 
     def __init__(self, f: Block, node: Node) -> None:
         super().__init__(f, node)
@@ -108,7 +111,7 @@ class Levels(TiledTrees):
         depth, size, rows = depth_of(op), op.values.itemsize, cls.rows_of_thread(op)
         walk = cls.work_of_walk(op) + work(0.0, 0.0, 0.0, cls.reads_of_top(cls.top_levels(depth, rows), rows))
         copies = (WORK_OF_TREE + WORK_OF_PIECE * (cls.layout_of(op).tree // PIECE)) * (ROWS_OF_WORD / rows)
-        value = WORK_OF_VALUE[size] + work(0.0, 0.0, 0.0, READS_OF_WORD.get(depth, 1.0) * size / WORD)
+        value = WORK_OF_VALUE[size] + work(0.0, 0.0, 0.0, cls.reads_of_word.get(depth, 1.0) * size / WORD)
         further = WORK_OF_HALF if values_of(op).shape != op.values.shape else work(0.0, 0.0, 0.0, 0.0)
         return op.n_trees * ((walk + copies) * cls.walks(op) + value * values_of(op).shape[1] + further)
 
@@ -143,8 +146,8 @@ class Levels(TiledTrees):
 
     @classmethod
     def pack(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTrees:
-        trees, depth = np.concatenate([*by_output(op), np.zeros(0, np.int64)]).astype(np.int64), depth_of(op)
-        layout, perfect = cls.layout_of(op), perfect_trees(op, ranked, trees, depth, top_levels(depth, MOST_ROWS))
+        layout, perfect = cls.layout_of(op), cls.perfect(op)
+        count = len(perfect.splits)
         values = values_of(op)[perfect.leaves].transpose(0, 2, 1)[..., None].view(np.uint32)  # [trees, columns, leaves, words]
         first, nodes = cls.nodes(ranked, planes, perfect, rows)
         parts = (
@@ -152,12 +155,18 @@ class Levels(TiledTrees):
             (layout.nodes, nodes.astype(f"u{layout.node}")),
             (layout.values, np.ascontiguousarray(values.swapaxes(2, 3))),
         )
-        words = aligned(max(len(trees) * layout.tree, PIECE) // WORD, "i32")
-        packed = words.view(np.uint8)[: len(trees) * layout.tree].reshape(len(trees), layout.tree)
+        words = aligned(max(count * layout.tree, PIECE) // WORD, "i32")
+        packed = words.view(np.uint8)[: count * layout.tree].reshape(count, layout.tree)
         for start, part in parts:
-            own = part.reshape(len(trees), -1).view(np.uint8)
+            own = part.reshape(count, -1).view(np.uint8)
             packed[:, start : start + own.shape[1]] = own
         return PackedTrees(planes, *cls.tiles_of(op), words)
+
+    @classmethod
+    def perfect(cls, op: TreeEnsemble) -> PerfectTrees:
+        """All trees, in the order in which they lie in the card's memory."""
+        depth = depth_of(op)
+        return perfect_trees(op, cls.ranked(op), in_order(op), depth, top_levels(depth, MOST_ROWS))
 
     @classmethod
     def nodes(cls, ranked: RankedTrees, planes: PackedPlanes, perfect: PerfectTrees, rows: int) -> tuple[Array, Array]:
@@ -187,18 +196,24 @@ class Levels(TiledTrees):
         else:
             for row in self.rows:
                 T.buffer_store(self.at, tirx.const(1, "uint32"), [row])
-        for _ in range(self.depth - top):
-            self.step([T.Bind(self.node_at(tirx.Cast("int32", self.at[row]))) for row in self.rows])
+        for level in range(top, self.depth):
+            nodes = [T.Bind(self.node_at(tirx.Cast("int32", self.at[row]))) for row in self.rows]
+            self.step(nodes, level == self.depth - 1)
 
     def node_at(self, at: Expr) -> Expr:
         """A node of the tree, as uint32."""
         return tirx.Cast("uint32", self.nodes_of_tree[at + self.layout.nodes // self.layout.node])
 
-    def step(self, nodes: Sequence[Expr]) -> None:
-        """Emit the step of each row of the thread from its node."""
+    def step(self, nodes: Sequence[Expr], last: bool = False) -> None:
+        """Emit the step of each row of the thread from its node. last: to a leaf."""
         ranks = [T.Bind(self.rank(tirx.bitwise_and(node, self.plane), row)) for row, node in zip(self.rows, nodes, strict=True)]
         for row, node, rank in zip(self.rows, nodes, ranks, strict=True):
-            self.go(row, self.above(node, rank))
+            above = self.above(node, rank)
+            if last and self.layout.paired:
+                pair = tirx.bitwise_and(node, tirx.const(PAIR_MASK, "uint32"))
+                T.buffer_store(self.at, pair + tirx.shift_right(above, tirx.const(31, "uint32")), [row])
+            else:
+                self.go(row, above)
 
     def go(self, row: int, above: Expr) -> None:
         """Emit the step of a row. above: its highest bit says whether the row goes right."""
@@ -251,11 +266,11 @@ class Levels(TiledTrees):
 
     def value(self, tree: Expr, row: int, column: Expr) -> Expr:
         parts = self.op.values.itemsize // WORD
-        at = tirx.Cast("int32", self.at[row]) + (self.layout.values // WORD - (1 << self.depth))
+        at = tirx.Cast("int32", self.at[row]) + self.layout.values // WORD - (0 if self.layout.paired else 1 << self.depth)
         halved = values_of(self.op).shape != self.op.values.shape
         if not halved:
-            at += tirx.Cast("int32", column) * (parts << self.depth)
-        low, *high = (self.words_of_tree[at + (part << self.depth)] for part in range(parts))
+            at += tirx.Cast("int32", column) * (parts * self.layout.leaves)
+        low, *high = (self.words_of_tree[at + part * self.layout.leaves] for part in range(parts))
         if halved:
             return value_of_half(T.Bind(high[0]), T.Bind(low), column)
         if not high:
@@ -264,7 +279,8 @@ class Levels(TiledTrees):
 
 
 class Layout(NamedTuple):
-    """The bytes of a tree in shared memory: those of a node, where nodes and values begin, and all of them, a multiple of a piece.
+    """The bytes of a tree in shared memory: those of a node, where nodes and values begin, and all of them, a multiple of a piece. leaves:
+    how many have values. paired: whether last nodes have the numbers of pairs of leaves (pairs.py), in PAIR_MASK.
 
     At the beginning lie the nodes of the first levels once more, for the kernel that walks them for four rows at once. A word has two:
     plane of the second + plane of the first · rows of a block + (255 - rank of the first) · 2^16 + (255 - rank of the second) · 2^24.
@@ -274,18 +290,25 @@ class Layout(NamedTuple):
     nodes: int
     values: int
     tree: int
+    leaves: int
+    paired: bool
 
 
-def layout_with(op: TreeEnsemble, node: int, nodes: int) -> Layout:
-    """That of trees whose nodes have so many bytes and begin there."""
-    values = nodes + (node << depth_of(op))
-    return Layout(node, nodes, values, -(-(values + (values_of(op)[:1].nbytes << depth_of(op))) // PIECE) * PIECE)
+def layout_with(op: TreeEnsemble, node: int, nodes: int, pairs: int = 0) -> Layout:
+    """That of trees whose nodes have so many bytes and begin there. pairs: of leaves, that a tree has; 0 if leaves are not in pairs."""
+    values, leaves = nodes + (node << depth_of(op)), 2 * pairs or 1 << depth_of(op)
+    return Layout(node, nodes, values, -(-(values + values_of(op)[:1].nbytes * leaves) // PIECE) * PIECE, leaves, pairs > 0)
 
 
 def values_of(op: TreeEnsemble) -> Array:
     """[L, V]: what trees in shared memory have of each leaf: its values, or one number that says two."""
     halved = op.once(halves)
     return op.values if halved is None else halved
+
+
+def in_order(op: TreeEnsemble) -> Array:
+    """i64[T]: the trees, output by output."""
+    return np.concatenate([*by_output(op), np.zeros(0, np.int64)]).astype(np.int64)
 
 
 def _bytes_of(word: Expr, which: int) -> Expr:

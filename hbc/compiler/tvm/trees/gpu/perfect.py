@@ -25,26 +25,35 @@ class PerfectTrees:
     splits i64[T, 2^D]: the split of `RankedTrees` at each place; -1 above a leaf that is not deep enough. There rows go left, or right if
     the place is swapped. swapped bool[T, 2^D]: whether the left child lies at the right. leaves i64[T, 2^D]: the row of `op.values` at
     each place below the last level, from 0 on. reached bool[T, 2^D]: whether a row may get there; all places below a leaf have its values.
+
+    Trees whose last nodes share pairs of leaves (pairs.py) have pairs i64[T, 2^(D-1)]: the number of each last node's pair. Pair n has the
+    leaves 2n and 2n + 1, and reached says nothing.
     """
 
     splits: Array
     swapped: Array
     leaves: Array
     reached: Array
+    pairs: Array | None = None
 
 
 def perfect_trees(op: TreeEnsemble, ranked: RankedTrees, trees: Array, depth: int, top: int) -> PerfectTrees:
     """Some trees as perfect ones of a depth. No node of the first `top` levels is swapped."""
     swaps = [np.zeros((len(trees), 1 << level), bool) for level in range(depth)]
-    plain = _padded(ranked, trees, swaps)
+    plain = padded(ranked, trees, swaps)
     if 1 << depth <= LANES:
         return plain
-    rows = np.where(plain.reached, _rows_of_leaves(op)[plain.leaves], 0)
-    _swap(rows / np.maximum(rows.sum(axis=1, keepdims=True), 1), swaps, top)
-    return _padded(ranked, trees, swaps)
+    find_swaps(parts_of_leaves(op, plain), swaps, top)
+    return padded(ranked, trees, swaps)
 
 
-def _padded(ranked: RankedTrees, trees: Array, swaps: Sequence[Array]) -> PerfectTrees:
+def parts_of_leaves(op: TreeEnsemble, perfect: PerfectTrees) -> Array:
+    """f64[T, 2^D]: which part of the rows reaches each leaf."""
+    rows = np.where(perfect.reached, _rows_of_leaves(op)[perfect.leaves], 0)
+    return rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
+
+
+def padded(ranked: RankedTrees, trees: Array, swaps: Sequence[Array]) -> PerfectTrees:
     """The trees with some swaps. swaps: of each level, bool[T, 2^level], in the order of the places without any."""
     size = 1 << len(swaps)
     splits, swapped = np.full((len(trees), size), -1), np.zeros((len(trees), size), bool)
@@ -79,7 +88,7 @@ def _rows_of_leaves(op: TreeEnsemble) -> Array:
     return np.bincount(op.left[leaf], cover[leaf], len(op.values))
 
 
-def _swap(parts: Array, swaps: Sequence[Array], top: int) -> None:
+def find_swaps(parts: Array, swaps: Sequence[Array], top: int) -> None:
     """Find the swaps below the first levels. parts [T, 2^D]: of the rows, which reach each leaf.
 
     One subtree after the other is laid over those before it, so that the sum over all banks of `its part · theirs` is least. costs[k][i, j]

@@ -10,7 +10,8 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.schedule import ROWS_OF_WORD
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.trees.gpu.levels import Layout, Levels, depth_of, layout_with
+from hbc.compiler.tvm.trees.gpu.levels import MOST_ROWS, Layout, Levels, depth_of, in_order, layout_with, top_levels, values_of
+from hbc.compiler.tvm.trees.gpu.pairs import paired_trees
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tiles import WORD
@@ -24,12 +25,19 @@ MOST_RANK = (1 << 15) - 1
 """The greatest rank. No threshold has it."""
 RANK_BIT = 16
 """The lowest bit of the rank in a node."""
+PAIRED_LEVELS = 6
+"""The levels of trees from which on last nodes share pairs of leaves. Leaves of fewer levels lie in different banks."""
 TOP_LEVELS = 2
 """The levels whose nodes are read once for all rows of a thread."""
 WORK_OF_TOP, WORK_OF_STEP = work(14.2, 8.2, 3.7, 0.0), work(7.0, 3.0, 2.0, 2.0)
 """The work of the first levels and of the loop over trees, without reads of shared memory; and that of a level below."""
-BEYOND_BANKS = {7: 0.25, 8: 0.45}
+BEYOND_BANKS = {7: 0.2, 8: 0.4}
 """Wavefronts of a warp that reads nodes of the levels 6 and 7, beside the first of each, by the levels of trees."""
+READS_OF_WORD = {6: 1.0, 7: 1.15, 8: 1.25}
+"""Wavefronts of a warp that reads a word of each row's leaf, by the levels. Trees of regressors were counted; those of two classes take
+more."""
+WORK_OF_PAIR = work(1.6, 1.7, 0.0, 0.0)
+"""What the last step has more if it ends at a pair of leaves."""
 
 
 class WideLevels(Levels):
@@ -47,11 +55,16 @@ class WideLevels(Levels):
 
     All rows of a thread share the reads of the nodes of the first two levels, and two of them that of a rank in the first one.
 
+    In trees of six levels or more, last nodes share pairs of leaves (pairs.py). The bits 1 to 7 of such a node are the number of its pair:
+
+        at = (node & PAIR_MASK) + (above >> 31)                                 # the leaf
+
     It is good for forests of many trees, whose thresholds lie anywhere: 500 trees of depth 8 have hundreds of planes of bytes. Its limits:
     those of "levels"; 64 columns; 32,766 thresholds a column.
     """
 
     name = "wide_levels"
+    reads_of_word = READS_OF_WORD
     bits = 16
     mark = 1
     stages = True
@@ -77,11 +90,16 @@ class WideLevels(Levels):
         depth = depth_of(op)
         top = cls.top_levels(depth, ROWS_OF_WORD)
         beyond = work(0.0, 0.0, 0.0, BEYOND_BANKS.get(depth, 0.0))
-        return WORK_OF_TOP + WORK_OF_STEP * (depth - top) + beyond
+        pair = WORK_OF_PAIR * float(_pairs_pay(op))
+        return WORK_OF_TOP + WORK_OF_STEP * (depth - top) + pair + beyond
 
     @classmethod
     def layout_of(cls, op: TreeEnsemble) -> Layout:
-        return layout_with(op, WORD, 0)
+        return layout_with(op, WORD, 0, cls.perfect(op).leaves.shape[1] // 2 if _pairs_pay(op) else 0)
+
+    @classmethod
+    def perfect(cls, op: TreeEnsemble) -> PerfectTrees:
+        return op.once(_paired) if _pairs_pay(op) else super().perfect(op)
 
     @classmethod
     def top_levels(cls, depth: int, rows: int) -> int:
@@ -102,6 +120,8 @@ class WideLevels(Levels):
         )
         node = 2 * rows * planes.number[column] + (ranked.split_rank.astype(np.int64) << RANK_BIT) + left
         nodes = np.append(node, MOST_RANK << RANK_BIT)[perfect.splits] + (perfect.swapped.astype(np.int64) << 31)
+        if perfect.pairs is not None:
+            nodes[:, -perfect.pairs.shape[1] :] += 2 * perfect.pairs
         return nodes[:, :0].astype(np.uint32), nodes
 
     def walk_top(self, top: int) -> None:
@@ -128,3 +148,13 @@ class WideLevels(Levels):
 
 
 _ranked = partial(ranked_trees, most=MOST_RANK)
+
+
+def _pairs_pay(op: TreeEnsemble) -> bool:
+    return depth_of(op) >= PAIRED_LEVELS
+
+
+def _paired(op: TreeEnsemble) -> PerfectTrees:
+    """All trees, whose last nodes share pairs of leaves."""
+    depth = depth_of(op)
+    return paired_trees(op, op.once(_ranked), in_order(op), depth, top_levels(depth, MOST_ROWS), values_of(op))
