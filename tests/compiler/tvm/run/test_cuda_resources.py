@@ -29,6 +29,7 @@ LOCAL = {
     "trees of 31 leaves": 496,
     "trees of depth 6": 496,  # its leaf numbers, which are walked
     "forest of vectors in levels": 176,
+    "forest of two classes in levels": 176,  # its leaf numbers, which are walked
     "forest in wide levels": 176,  # its leaf numbers, which are walked
     "forest of vectors in wide levels": 176,
     "linked trees of 31 leaves": 176,
