@@ -107,7 +107,7 @@ class Resident:
             len(inputs) > 1
             or not same
             or variant.ready.executable.on_card(self.call.method) is None
-            or self._host_makes(variant, dtype)
+            or self._host_makes(variant, dtype) is not None
         ):
             return None
         matrix = sys.modules["cupy"].ascontiguousarray(X.iloc[:, places].to_cupy(na_value=np.nan))

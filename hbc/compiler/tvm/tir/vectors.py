@@ -92,7 +92,8 @@ def permute_halves(table: list[Expr], index: Expr, dialect: Dialect) -> Expr:
 
 
 def places_in_parts(index: Expr, parts: int, dialect: Dialect) -> list[Expr]:
-    """What `look_up_parts` takes for 32 bytes of indices into a table of so many vectors of 16 bytes: one, two or four.
+    """What `look_up_parts` takes for 32 bytes of indices into a table of so many vectors of 16 bytes: one, two or four. No index lies
+    beyond the table.
 
     AVX2 looks up 16 bytes by the lowest four bits of an index, and gives 0 where its highest bit is set. (index ^ 16·part) + 0x70 has that
     bit for all indices but those of the part, so that a sum or `or` joins the parts. NEON takes the index itself.

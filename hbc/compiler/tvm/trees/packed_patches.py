@@ -17,7 +17,7 @@ LANES = 16
 MOST_IN_REGISTERS = 256
 """The most keys of a row that registers hold. A byte numbers them. More keys stay in memory."""
 MOST_COLUMNS = 1 << 16
-"""The most keys in memory. Half a word numbers them."""
+"""The most keys in memory. Two bytes number them."""
 MOST_CODES = 1 << 16
 """Up to so many different values of leaves, each leaf has the number of its values: two bytes in place of eight for each value. Extra-trees
 of two classes take a quarter less time."""

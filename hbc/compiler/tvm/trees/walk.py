@@ -280,7 +280,8 @@ class Walk:
             )
         self.firsts = len(packed.compared)
         self.second, self.seconds, self.apart = packed.second, f.size(packed.seconds) if packed.seconds else None, packed.apart
-        seconds = key_columns(packed.seconds) if f.lanes > 1 else packed.seconds  # `Keys.fill_low` may fill so many
+        # `Keys.fill_low` may fill whole registers, where there are any.
+        seconds = key_columns(packed.seconds) if f.lanes > 1 else packed.seconds
         self.columns, self.mask = key_columns(1 + packed.second + seconds), (1 << self.shift) - 1
         self.keys = Keys(f, x, packed.compared, len(numbers), self.columns * (1 if alone else f.block), first=1)
         self.walks = walks_alone_of(op.n_trees, int(op.depths.max(initial=0))) if alone and self.word == "i32" else WALKS

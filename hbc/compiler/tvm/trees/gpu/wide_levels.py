@@ -151,6 +151,7 @@ _ranked = partial(ranked_trees, most=MOST_RANK)
 
 
 def _pairs_pay(op: TreeEnsemble) -> bool:
+    """Whether last nodes share pairs of leaves."""
     return depth_of(op) >= PAIRED_LEVELS
 
 
