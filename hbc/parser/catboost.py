@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import itemgetter
+from operator import is_, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -150,13 +150,27 @@ class CatBoostOutputs:
         if "oblivious_trees" in document:
             trees = [self._oblivious(tree, dim) for tree in document["oblivious_trees"]]
         else:
-            trees = [self._nested(tree, dim) for tree in document["trees"]]
-            own = np.asarray(self.model.get_leaf_values(), np.float64)
-            if not np.array_equal(own, np.concatenate([tree.values[tree.feature < 0].ravel() for tree in trees])):
-                trees = [self._nested(tree, dim, leaf_first=False) for tree in document["trees"]]
+            leaf_first = self._orders[:1] != [False]
+            trees = [self._nested(tree, dim, leaf_first) for tree in document["trees"]]
         if not trees:
             raise Refusal("it has no trees.", "Fit it with at least one iteration.")
         return replace(join(trees, np.zeros(dim)), exact=bool(self.bias.any()) and hasattr(self.model, "predict_proba"))
+
+    @cached_property
+    def _orders(self) -> list[bool]:
+        """The values of `leaf_first` (see `_below`) that give the model's own lists of values and weights. Several, if the lists do not
+        tell; one, if the order of leaves is the same either way."""
+        found = {first: [leaf for tree in self.document["trees"] for leaf in _leaves(tree, first)] for first in (True, False)}
+        if all(map(is_, *found.values())):
+            return [True]
+        own = {"value": self.model.get_leaf_values()}
+        if len(self.bias) == 1:  # CatBoost 1.2 fails to list the weights of leaves of several values
+            own["weight"] = self.model.get_leaf_weights()
+        listed = {
+            first: {name: _flat(leaf[name] for leaf in leaves if name in leaf) for name in own}
+            for first, leaves in found.items()
+        }
+        return [first for first, lists in listed.items() if all(np.array_equal(own[name], lists[name]) for name in own)]
 
     def _split(self, split: dict[str, Any]) -> tuple[int, np.float32, bool]:
         """(the column that a split reads, its border, whether NaN goes left, to the small numbers). Raises Refusal for unknown splits."""
@@ -194,9 +208,8 @@ class CatBoostOutputs:
             _cover(tree.get("leaf_weights", ()), len(splits)),
         )
 
-    def _nested(self, tree: dict[str, Any], dim: int, leaf_first: bool = True) -> Tree:
-        """A tree grown with grow_policy Depthwise or Lossguide, whose document nests each node in its parent. CatBoost numbers its leaves
-        from left to right, but (`leaf_first`) a leaf before those that are below its sibling, unless the model was loaded from JSON."""
+    def _nested(self, tree: dict[str, Any], dim: int, leaf_first: bool) -> Tree:
+        """A tree grown with grow_policy Depthwise or Lossguide, whose document nests each node in its parent. `leaf_first`: `_below`."""
         feature: list[int] = []
         threshold: list[np.float32] = []
         missing_left: list[bool] = []
@@ -216,8 +229,7 @@ class CatBoostOutputs:
             values.append(np.broadcast_to(np.asarray(node.get("value", 0.0), np.float64), dim))
             children.append([0, 0])
             if "split" in node:
-                both = [(node["right"], number, 1), (node["left"], number, 0)]
-                stack += both[::-1] if leaf_first and "split" in node["left"] and "split" not in node["right"] else both
+                stack += [(node[side], number, SIDES.index(side)) for side in reversed(_below(node, leaf_first))]
             weights.append(node.get("weight", np.nan))
         sides = np.array(children)
         cover = np.array(weights, np.float64)
@@ -242,7 +254,35 @@ class CatBoostOutputs:
         return t.add(scores, self.bias) if self.bias.any() else scores
 
     def others(self) -> dict[str, Node]:
+        """`calc_leaf_indexes`. Nothing, if the order of the leaves is not known: all that could tell it is equal, such as values of 0."""
+        if "trees" in self.document and len(self._orders) != 1:
+            return {}
         return {"calc_leaf_indexes": replace(self.ensemble, output="leaf", exact=False)(self.x)}
+
+
+SIDES = ("left", "right")
+
+
+def _flat(values: Iterable[Any]) -> Array:
+    return np.array(list(values), np.float64).ravel()
+
+
+def _below(node: dict[str, Any], leaf_first: bool) -> tuple[str, ...]:
+    """The children of a node in the order in which CatBoost numbers the leaves of a nested tree: from left to right, but (`leaf_first`) a
+    leaf before those that are below its sibling, unless the model was loaded from JSON."""
+    return SIDES[::-1] if leaf_first and "split" in node["left"] and "split" not in node["right"] else SIDES
+
+
+def _leaves(tree: dict[str, Any], leaf_first: bool) -> list[dict[str, Any]]:
+    """The leaves of a nested tree in that order."""
+    found, stack = [], [tree]
+    while stack:
+        node = stack.pop()
+        if "split" in node:
+            stack += [node[side] for side in reversed(_below(node, leaf_first))]
+        else:
+            found.append(node)
+    return found
 
 
 @describes("catboost.CatBoost", "catboost.CatBoostClassifier", "catboost.CatBoostRegressor", "catboost.CatBoostRanker")

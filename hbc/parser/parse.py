@@ -309,6 +309,8 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
         # Not every `predict` of a classifier returns labels: with a custom objective it returns sums of leaves.
         labelled = not graph.outputs["predict"][0].type.is_float or classes.dtype.kind == "f"
         dtypes = {method: classes.dtype.str for method in ("predict", "staged_predict") if labelled and method in graph.outputs}
+    if "calc_leaf_indexes" in graph.outputs:
+        dtypes["calc_leaf_indexes"] = "<u4"  # CatBoost's dtype, which no value of a graph can have
     if name in registry.OBJECT_STRINGS:
         dtypes |= {method: "|O" for method, (first, *_) in graph.outputs.items() if first.type.dtype == "str"}
     without_rows = registry.WITHOUT_ROWS.get(name, lambda _: {})(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +40,31 @@ def test_leaves_at_the_borders(nan_mode: str, policy: str, backend: str, tmp_pat
         inputs = (rows, rows.astype(np.float32))
     for data in inputs:
         np.testing.assert_allclose(compiled.predict(data), model.predict(data), rtol=1e-7, atol=1e-9)
-        np.testing.assert_array_equal(compiled.calc_leaf_indexes(data), model.calc_leaf_indexes(data))
+        np.testing.assert_array_equal(compiled.calc_leaf_indexes(data), model.calc_leaf_indexes(data), strict=True)
 
 
 @pytest.mark.parametrize("form", ["cbm", "json"])
-def test_numbers_of_leaves_of_a_loaded_model(form: str, tmp_path: Path) -> None:
-    """CatBoost's own order of the leaves of a tree depends on the format that it was loaded from."""
+@pytest.mark.parametrize("zeros", [False, True])
+def test_numbers_of_leaves_of_a_loaded_model(form: str, zeros: bool, tmp_path: Path) -> None:
+    """CatBoost's own order of the leaves of a tree depends on the format that it was loaded from. Weights tell it if no value does."""
     model = catboost.CatBoostRegressor(**SETTINGS, grow_policy="Lossguide").fit(X, Z)
+    if zeros:
+        model.set_leaf_values(np.zeros_like(model.get_leaf_values()))
     model.save_model(str(tmp_path / "model"), format=form)
     loaded = catboost.CatBoostRegressor().load_model(str(tmp_path / "model"), format=form)
-    np.testing.assert_array_equal(hbc.convert(loaded, "numpy").calc_leaf_indexes(X), loaded.calc_leaf_indexes(X))
+    np.testing.assert_array_equal(hbc.convert(loaded, "numpy").calc_leaf_indexes(X), loaded.calc_leaf_indexes(X), strict=True)
+
+
+def test_leaves_in_an_order_that_nothing_tells_have_no_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    model = catboost.CatBoostRegressor(**SETTINGS, grow_policy="Lossguide").fit(X, Z)
+    model.set_leaf_values(np.zeros_like(model.get_leaf_values()))
+    model.save_model(str(path), format="json")
+    path.write_text(re.sub(r'"weight":\s*\d+', '"weight": 1', path.read_text()))
+    loaded = catboost.CatBoostRegressor().load_model(str(path), format="json")
+    compiled = hbc.convert(loaded, "numpy")
+    np.testing.assert_array_equal(compiled.predict(X), loaded.predict(X))
+    assert "calc_leaf_indexes" not in compiled.methods
 
 
 def test_threshold_of_probability() -> None:
