@@ -218,6 +218,10 @@ def _variant(
         if output is None:
             outputs = _held_sparse(model, outputs)
         else:
+            own_only = output.native and not output.arrays and output.library == "polars"
+            if own_only and notes.frames.unnamed and not spec.feature_names:  # frames of polars always have names
+                reason = "set_output: it was fitted on an array, and returns columns of a frame of polars unchanged."
+                raise _refused(model, reason, "Fit it on a frame of polars, or call set_output(transform='default').")
             outputs = {**outputs, "transform": computed(model, outputs["transform"], output)}
         graph = Graph(inputs, outputs)
         tested = _with_dropped_checks(graph, notes.makers).verify()

@@ -169,8 +169,16 @@ def test_a_union_hands_frames_on_and_stacks_arrays() -> None:
     with pytest.raises(hbc.InvalidInputError, match="a frame of pandas"):
         hbc.convert(model, "numpy").transform(NUMBERS.to_numpy())
     model.fit(NUMBERS.to_numpy())
-    with pytest.raises(hbc.InvalidInputError, match="fitted without names"):
-        hbc.convert(model, "numpy").transform(NUMBERS)
+    compiled = hbc.convert(model, "numpy")
+    with pytest.raises(hbc.InvalidInputError, match=r"fitted without names.* pandas.DataFrame\(X.to_numpy\(\)\)"):
+        compiled.transform(NUMBERS)
+    unnamed = pd.DataFrame(NUMBERS.to_numpy())
+    assert_same(compiled.transform(unnamed), model.transform(unnamed))
+    model = (
+        sklearn.clone(MODELS["union"]).set_output(transform="polars").fit(NUMBERS.to_numpy())
+    )  # whose frames always have names
+    with pytest.raises(hbc.UnsupportedOperatorError, match="set_output: it was fitted on an array"):
+        hbc.convert(model, "numpy")
 
 
 def test_float32_between_frames_of_polars() -> None:

@@ -525,8 +525,8 @@ class FrameReader:
         if fitted is None and self._frames.unnamed and frame.string_names() is not None:
             raise InvalidInputError(
                 found=f"a frame with the names {listed(frame.names)}",
-                expected="an array, since the model was fitted without names, and names made of these would be compared",
-                advice="Pass X.to_numpy().",
+                expected="an array or a frame without names: the model was fitted without names, and names made of these would be compared",
+                advice="Pass X.to_numpy() or pandas.DataFrame(X.to_numpy()).",
             )
         fitted = fitted or names_of(self.spec)
         if fitted is not None and tuple(frame.names) == fitted:
