@@ -37,6 +37,8 @@ ORDER = (
 """The benchmarks that `all` names, in its order. Each is a module with OPTIONS, `run(Run)` and `markdown(results)`."""
 OTHERS = ("checkouts", "soak", "workers", "gpu")
 """Those that need to be told something or other packages, or that take long and compare nothing."""
+WITHOUT_A_RUN = ("join", "render")
+"""What works on results that are there. Each is a module with `main(arguments)`."""
 
 CANNOT_RUN = 3
 """The exit status of a benchmark that raised CannotRun."""
@@ -45,6 +47,8 @@ CANNOT_RUN = 3
 def main(arguments: Sequence[str]) -> int:
     """Exit status 1 if hbc failed or was not exact anywhere, 2 for a name that nothing has or options that make no sense, 3 if the
     one that is named cannot run here. Of several, those that cannot run here are left out and listed at the end."""
+    if arguments and arguments[0] in WITHOUT_A_RUN:
+        return int(importlib.import_module(f"benchmarks.{arguments[0]}").main(arguments[1:]))
     count = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
     names, options = list(arguments[:count]), list(arguments[count:])
     if not names:
@@ -52,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2 if options and options[0] not in ("-h", "--help") else 0
     if names == ["all"]:
         names = list(ORDER)
-    known = (*ORDER, *OTHERS, "render")
+    known = (*ORDER, *OTHERS, *WITHOUT_A_RUN)
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
@@ -66,10 +70,6 @@ def main(arguments: Sequence[str]) -> int:
         if failed := [name for name in names if status[name] not in (0, CANNOT_RUN)]:
             print(f"failed or not exact: {', '.join(failed)}")
         return 1 if failed else 0
-    if names == ["render"]:
-        from benchmarks import render
-
-        return render.main(options)
     return one(names[0], options)
 
 
@@ -99,7 +99,7 @@ def listing() -> str:
         "python -m benchmarks NAME … [--quick] [options]; python -m benchmarks NAME --help lists a benchmark's options",
         "",
     ]
-    for name in (*ORDER, *OTHERS, "render"):
+    for name in (*ORDER, *OTHERS, *WITHOUT_A_RUN):
         text = ast.get_docstring(ast.parse((Path(__file__).parent / f"{name}.py").read_text())) or ""
         lines.append(f"  {name:<14}{' '.join(text.split()).partition('. ')[0].rstrip('.')}")
     return "\n".join([*lines, f"  {'all':<14}All but {', '.join(OTHERS)}, one after the other"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks import figures, report
 from benchmarks.report import MAIN, fastest_peer, microseconds
@@ -57,24 +57,16 @@ class Cell(NamedTuple):
 
 
 def cells() -> list[Cell]:
-    """Every workload and number of rows at which hbc and a peer were measured on a processor. If there are several results of a workload
-    there, the newest counts."""
+    """Every workload and number of rows at which hbc and a peer were measured on a processor."""
     found = []
     for benchmark in BENCHMARKS:
-        newest: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
-        for path in [*report.RESULTS.glob(f"*/{benchmark}.json.gz"), *report.RESULTS.glob(f"*/{benchmark}-*.json.gz")]:
-            results = report.read(path)
-            for name, workload in results["workloads"].items():
-                place = (path.parent.name, name)
-                newest[place] = max(
-                    newest.get(place, ("", {})), (results["machine"]["time"], workload), key=lambda each: each[0]
-                )
-        for (processor, name), (_, workload) in newest.items():
-            own = workload.get("engines", {}).get(MAIN, {})
-            for rows in own.get("times_us", {}):
-                time, peer = microseconds(own, rows), fastest_peer(workload, rows)
-                if time is not None and peer is not None:
-                    found.append(Cell(processor, benchmark, name, int(rows), peer[1], peer[0] / time))
+        for path in report.RESULTS.glob(f"*/{benchmark}.json.gz"):
+            for name, workload in report.read(path)["workloads"].items():
+                own = workload.get("engines", {}).get(MAIN, {})
+                for rows in own.get("times_us", {}):
+                    time, peer = microseconds(own, rows), fastest_peer(workload, rows)
+                    if time is not None and peer is not None:
+                        found.append(Cell(path.parent.name, benchmark, name, int(rows), peer[1], peer[0] / time))
     return found
 
 
@@ -84,7 +76,7 @@ def section() -> str:
     lost = sorted((cell for cell in measured if cell.ratio < 1), key=lambda cell: cell.ratio)
     lines = [
         f"Another engine is faster than hbc's TVM at {len(lost)} of {len(measured):,} points: a model, the rows of a call, and a "
-        "processor. Where a point was measured several times, the newest result counts.\n",
+        "processor.\n",
         "| processor | benchmark | model | rows | faster engine | its time over hbc's | why |",
         "|---|---|---|---|---|---|---|",
     ]

@@ -24,47 +24,17 @@ SECTIONS: dict[str, str | None] = {
     "workers": None,
 }
 """Benchmark → how the first line begins that its page leaves out; None: it shows the whole file."""
-RUNS = {
-    "haswell": "code for processors without AVX-512",
-    "threads": "the curve of threads",
-    "two-threads": "two threads",
-    "13-cells": "13 of the 18 cells",
-    "7-cells": "7 of the 18 cells, with later kernels",
-    "8-cells": "8 of the 18 cells",
-    "10-cells": "the other 10 cells",
-    "149": "the first 149 pipelines",
-    "270": "the first 270 pipelines",
-    "more": "the next 168 pipelines",
-    "six": "six of the ensembles, with later kernels",
-    "five": "five of the ensembles, on a quiet core",
-    "nine": "nine of the ensembles, while other work shared the machine",
-    "rest": "some of these ensembles again, with later kernels",
-    "again": "some operators again, with a later kernel of the argmax",
-    "lone": "three operators again, with later kernels",
-    "later": "26 operators again, with later kernels",
-    "depth10": "forests of depth 10 and 12, as they are chosen since",
-    "boosted": "the boosted ensembles again, while the machine was busy",
-    "walks": "two of the ensembles again, with later walks, while the machine was busy",
-    "unlimited": "two of the ensembles again, whose walks ask for nodes early, while the machine was busy",
-    "cliffs": "the points at cliffs again, with later kernels",
-    "350": "the next 350 pipelines",
-    "mixed": "records of numbers and strings",
-    "row": "rows of numbers",
-}
-"""What stands behind the name of a benchmark in the name of its file → the words for it."""
 
 
 def section(name: str) -> str:
-    """The text of a benchmark: a heading, the picture and the include for each of its files."""
+    """The text of a benchmark: a heading, the picture and the include for each machine."""
     parts = []
-    for tables in sorted(report.RESULTS.glob(f"*/{name}.md")) + sorted(report.RESULTS.glob(f"*/{name}-*.md")):
-        words = [figures.PROCESSORS.get(tables.parent.name, tables.parent.name)]
-        if run := tables.stem.removeprefix(name).lstrip("-"):
-            words.append(RUNS.get(run, run))
-        parts.append(f"### {', '.join(words)}")
+    for tables in sorted(report.RESULTS.glob(f"*/{name}.md")):
+        processor = figures.PROCESSORS.get(tables.parent.name, tables.parent.name)
+        parts.append(f"### {processor}")
         picture = pictures.path_of(tables)
         if name in pictures.DRAWN and picture.exists():
-            parts.append(f"![{', '.join(words)}](pictures/{picture.name})")
+            parts.append(f"![{processor}](pictures/{picture.name})")
         parts.append(_include(tables, SECTIONS.get(name)))
     return "\n\n".join(parts or ["Not measured yet."]) + "\n"
 

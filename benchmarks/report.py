@@ -12,6 +12,8 @@ from typing import Any
 
 MAIN, SOURCE = "hbc:tvm", "native"
 MARKS = {"exact": "", "inexact": " ≈"}
+NAMED = 30
+"""The most workloads of a run that joined tables name; of more they give the number."""
 LEGEND = (
     "µs a row: median over the rounds of a round's median call, results included. One row: p50 / p99 of the whole Python call. "
     "The fastest peer in bold. ≈: some rows' answers are outside the contract's tolerance (rtol 1e-5, atol 1e-6). "
@@ -125,24 +127,50 @@ def details(name: str, workload: dict[str, Any]) -> str:
 
 
 def heading(results: dict[str, Any], title: str, legend: str) -> str:
-    """The heading of a report: the subject, the machine and the versions."""
+    """The heading of a report: the subject, the runs, the machine and the versions."""
     machine, settings = results["machine"], results["settings"]
     versions: dict[str, str] = {}
-    for workload in results["workloads"].values():
+    runs: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    for name, workload in results["workloads"].items():
+        run = machine_of(results, workload)
+        runs.setdefault(run["time"], (run, []))[1].append(name)
         for found in workload.get("engines", {}).values():
             versions |= found.get("versions", {})
-    changes = " with uncommitted changes" if machine["uncommitted_changes"] else ""
     blas = ", ".join(machine.get("blas", []))
+    about = (
+        f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['flags'])}), {machine['memory_gib']} GiB, "
+        f"{machine['system']}, Python {machine['python']}{', ' + blas if blas else ''}"
+    )
     lines = [
         f"# {title}, {settings['size']['name']} size, {settings['threads']} thread(s)",
-        f"{machine['time']}, commit {machine['commit'][:10]}{changes}",
-        f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['flags'])}), {machine['memory_gib']} GiB, "
-        f"{machine['system']}, Python {machine['python']}{', ' + blas if blas else ''}; "
-        f"load {machine['load_before'][0]:.1f} before, {machine['load_after'][0]:.1f} after",
+        *([_joined(list(runs.values())), about] if len(runs) > 1 else [_when(machine), f"{about}; {_load(machine)}"]),
         ", ".join(f"{name} {version}" for name, version in sorted(versions.items())),
         legend,
     ]
     return "\n\n".join(lines)
+
+
+def machine_of(results: dict[str, Any], workload: dict[str, Any]) -> dict[str, Any]:
+    """The machine of the run that measured a workload, with its time, commit and load: joined results have that of each workload."""
+    return workload.get("machine", results["machine"])  # type: ignore[no-any-return]
+
+
+def _joined(runs: list[tuple[dict[str, Any], list[str]]]) -> str:
+    """A line for each run, the oldest first: when it was, and the names of its workloads, or how many they are."""
+    lines = [
+        f"* {_when(machine)}; {_load(machine)}: {'; '.join(names) if len(names) <= NAMED else f'{len(names)} of them'}"
+        for machine, names in sorted(runs, key=lambda run: str(run[0]["time"]))
+    ]
+    return "\n".join(["Joined from several runs. Each workload is of the last run that measured it:", "", *lines])
+
+
+def _when(machine: dict[str, Any]) -> str:
+    changes = " with uncommitted changes" if machine["uncommitted_changes"] else ""
+    return f"{machine['time']}, commit {machine['commit'][:10]}{changes}"
+
+
+def _load(machine: dict[str, Any]) -> str:
+    return f"load {machine['load_before'][0]:.1f} before, {machine['load_after'][0]:.1f} after"
 
 
 def _cell(found: dict[str, Any], rows: str, bold: bool) -> str:

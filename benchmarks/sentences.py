@@ -99,18 +99,20 @@ def tune() -> str:
     )
 
 
+TWO_THREADS = ("threads: 1", "threads: 2")
+"""The points of the scaling curve of threads that `threads` compares."""
+
+
 def threads() -> str:
     """What a second thread gains."""
-    two = read("trees-two-threads")
-    one = figures.report.read(report.RESULTS / two["on"] / "trees.json.gz")
-    gains = []
-    for name, workload in two["workloads"].items():
-        times = [microseconds(each["engines"][MAIN], figures.MANY) for each in (one["workloads"][name], workload)]
-        if None not in times:
-            gains.append(times[0] / times[1])  # type: ignore[operator]
+    found = read("scaling", TWO_THREADS)
+    one, two = (microseconds(found["workloads"][name]["engines"][MAIN], figures.MANY) for name in TWO_THREADS)
+    assert one is not None
+    assert two is not None
+    model = "a LightGBM classifier of 500 trees with 31 leaves"
     return (
-        f"Two threads are {two_digits(min(gains))} to {two_digits(max(gains))} times as fast as one, in calls of {figures.MANY:,} rows of "
-        f"{len(gains)} models ({PROCESSORS.get(two['on'], two['on'])}).\n"
+        f"Two threads score {model} {two_digits(one / two)} times as fast as one, in calls of {figures.MANY:,} rows "
+        f"({PROCESSORS.get(found['on'], found['on'])}).\n"
     )
 
 

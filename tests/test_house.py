@@ -417,6 +417,7 @@ OF_ALL_ROOMS = {
     "house",
     "installation",
     "restrictions",
+    "results",
     "sweep",
 }
 """The tests that lie at the top of tests/ since they run all rooms, or none: tables, golden programs, documents, rules."""
