@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from hbc.errors import ArtifactError, HbcError, InvalidInputError, meant
 from hbc.lazy import record
 from hbc.scoring.bad_rows import BadRow
+from hbc.scoring.formats import PIPE
 from hbc.scoring.places import ADVICE, place_of
 
 BUFFER = 1 << 20
@@ -82,11 +84,15 @@ def reading(name: str, form: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def raw(name: str, mapped: bool = False) -> Iterator[Any]:
-    """A context with the bytes of a file as a pyarrow file. mapped: as memory, which costs none."""
+    """A context with the bytes of a file as a pyarrow file. mapped: as memory, which costs none. Raises ArtifactError for a pipe or a
+    device, which cannot be read twice."""
     import pyarrow as pa
 
     place = place_of(name)
     if place.local:
+        if place.exists() and not os.path.isfile(place.path):
+            advice = f"A stream of Arrow can be piped: {PIPE!r} as the source. Write other formats to a file."
+            raise ArtifactError(path=name, found="a pipe or a device", expected="a regular file", advice=advice)
         with (pa.memory_map if mapped else pa.OSFile)(place.path, "r") as file:
             yield file
     else:

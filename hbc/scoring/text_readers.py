@@ -175,10 +175,17 @@ class JsonReader:
         import pyarrow as pa
 
         found: dict[str, Any] = {}
-        tables, bad = self._tables(self._first, None)
-        if bad and not tables:
-            row, what, *_ = bad[0]
-            raise ValueError(f"row {row}, {what}")
+        block = self._first
+        tables, bad = self._tables(block, None)
+        while bad and not tables:
+            mixed = next(filter(None, (re.search(r"Column\(/(.*?)/.*\) changed", what) for _, what, *_ in bad)), None)
+            if mixed is None or mixed.group(1) in found:
+                row, what, *_ = bad[0]
+                raise ValueError(f"row {row}, {what}")
+            # A list of values of several kinds, in every line: no type of Arrow has them. The column may be one that nothing reads.
+            found[mixed.group(1)] = pa.field(mixed.group(1), pa.string())
+            block = _without(mixed.group(1), block)
+            tables, bad = self._tables(block, None)
         for table in tables:
             for field in table.schema:
                 both = [pa.schema([each]) for each in (found.get(field.name), field) if each is not None]
@@ -287,6 +294,21 @@ _NO_OBJECT = re.compile(rb"^[ \t\r]*[^ \t\r\n{]", re.MULTILINE)
 _LINE = re.compile(rb"^[ \t\r]*\{", re.MULTILINE)
 _LARGE = re.compile(rb"[^.\d]-?\d{16,}(?![.\deE])")
 """An integer that float64 may not hold, or its digits in a string."""
+
+
+def _without(name: str, block: bytes) -> bytes:
+    """The lines of a block without a key of their objects. Lines that are no JSON stay as they are."""
+
+    def line_without(line: bytes) -> bytes:
+        try:
+            item = json.loads(line)
+        except ValueError:
+            return line
+        return (
+            json.dumps({key: value for key, value in item.items() if key != name}).encode() if isinstance(item, dict) else line
+        )
+
+    return b"\n".join(line_without(line) for line in block.split(b"\n") if line.strip())
 
 
 def _rounds(value: Any, kind: Any) -> bool:

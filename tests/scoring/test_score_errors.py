@@ -198,6 +198,12 @@ def test_a_pipe_is_not_replaced(model: Path, folder: Path) -> None:
     assert pipe.is_fifo()
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "feather"])
+def test_a_pipe_has_no_file(form: str, model: Path, folder: Path) -> None:
+    with pytest.raises(hbc.ArtifactError, match=r"found a pipe or a device, expected a regular file.* stream of Arrow"):
+        hbc.score(model, "/dev/null", folder / "out.parquet", input_format=form)
+
+
 def test_output_is_input(model: Path, folder: Path) -> None:
     with pytest.raises(hbc.ArtifactError, match=r"found the file that is read"):
         hbc.score(model, folder / "in" / "a.parquet", folder / "in" / "a.parquet")

@@ -150,6 +150,18 @@ def test_columns_that_are_not_read_may_have_values_of_all_kinds(model: Path, sou
     assert hbc.score(model, tmp_path / "x.jsonl", tmp_path / "out.parquet").rows == 7
 
 
+def test_lists_of_values_of_several_kinds_in_every_line(model: Path, tmp_path: Path) -> None:
+    lines = [json_line(more=[1, "a"], other=[{"b": [1, [2]]}], id=number) for number in range(3)]
+    (tmp_path / "x.jsonl").write_text("\n".join([*lines, "null"]))
+    options: dict[str, Any] = {"restart": True, "bad_rows": tmp_path / "bad"}
+    assert hbc.score(model, tmp_path / "x.jsonl", tmp_path / "out.parquet", keep="id", **options).rows == 3
+    assert hbc.score(model, tmp_path / "x.jsonl", tmp_path / "out.parquet", keep=["id", "other"], **options).rows == 0
+    assert [each["column"] for each in told(tmp_path / "bad")] == ["other"] * 3 + [None]
+    (tmp_path / "x.jsonl").write_text(json_line(**{"a/b": [1, "a"]}))
+    with pytest.raises(hbc.ArtifactError, match=r"row 0, .* Column\(/a/b/\[\]\) changed"):
+        hbc.score(model, tmp_path / "x.jsonl", tmp_path / "out.parquet", **options)
+
+
 def test_kept_integers_of_json_are_not_rounded(model: Path, tmp_path: Path) -> None:
     """pyarrow makes float64 of integers beside a larger one, or one with a fraction."""
     large, other = 2**64 + 3, 2**53 + 1
