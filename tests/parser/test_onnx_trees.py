@@ -151,6 +151,40 @@ def test_trees_of_version_5(dtype: Any, function: int, post: int, backend: str) 
     assert_agrees(version_5(dtype, function, post), X, backend)
 
 
+SCORES = [
+    *([1e9, 1e9 + 0.25], [-348.0, 0.0], [-120.0, 1e-8], [1e300, 1e299], [NAN, 2.0], [2.0, NAN], [NAN, NAN]),
+    *([np.inf, 1.0], [-np.inf, 2.0], [2.0, np.inf], [-np.inf, -np.inf], [0.0, 0.0], [1.5, -0.7]),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softmax_zero_of_unusual_scores(dtype: Any, backend: str) -> None:
+    """ONNX Runtime computes it in float32 in any case, and looks for the largest score without NaN."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    size = len(SCORES)
+    with np.errstate(over="ignore"):
+        weights = np.array(SCORES).T.ravel().astype(dtype)  # tree 0: the first score of row 0, 1 …; tree 1: the second
+    inner = np.arange(size - 1)
+    nodes = {"splits": np.tile(inner, 2).astype(dtype), "modes": np.zeros(2 * size - 2, np.uint8)}
+    last = np.tile(inner == size - 2, 2).astype(int)
+    following = np.concatenate([inner + 1, inner + size])
+    links = {
+        "truenodeids": np.concatenate([inner, inner + size]),
+        "trueleafs": np.ones(2 * size - 2, int),
+        "falsenodeids": np.where(last, [*inner + 1, *inner + size + 1], following),
+        "falseleafs": last,
+        "featureids": np.zeros(2 * size - 2, int),
+    }
+    given = {f"nodes_{name}": numpy_helper.from_array(value) for name, value in nodes.items()}
+    given |= {f"nodes_{name}": value.tolist() for name, value in links.items()}
+    leaves = {"leaf_targetids": [0] * size + [1] * size, "leaf_weights": numpy_helper.from_array(weights)}
+    trees = {"tree_roots": [0, size - 1], "n_targets": 2, "aggregate_function": 1, "post_transform": 3}
+    node = helper.make_node("TreeEnsemble", ["X"], ["Y"], domain=ML, **given, **leaves, **trees)
+    with np.errstate(all="ignore"):
+        assert_agrees(graph([node], {"X": (kind, 1)}, {"Y": kind}, ml=5), np.arange(size, dtype=dtype)[:, None], backend)
+
+
 @pytest.mark.parametrize("post", [1, 2])
 def test_numbers_of_transforms_that_runtime_and_standard_read_differently(post: int) -> None:
     with pytest.raises(hbc.UnsupportedOperatorError, match="disagree"):

@@ -46,12 +46,14 @@ def logistic(x: Node) -> Node:
 
 
 def softmax_zero(x: Node) -> Node:
-    """A softmax over the scores of each row that are not 0 (|x| > 1e-7). The others become x · e^-max / Σ, which is 0 for x = 0."""
-    largest = t.max_(x, axis=1, keepdims=True)
+    """A softmax over the scores of each row that are not 0 (|x| > 1e-7). The others become x · e^-max / Σ, which is 0 for x = 0, and NaN
+    stays NaN alone. It is computed in float32, for scores of float64 too."""
+    dtype, x = x.type.dtype, t.cast(x, "f32")
+    largest = t.max_(t.where(t.isnan(x), float(np.finfo(np.float32).min), x), axis=1, keepdims=True)
     scored = t.less(float(np.float32(1e-7)), t.absolute(x))
     powers = t.exp(t.sub(x, largest))
     total = t.sum_(t.where(scored, powers, 0.0), axis=1, keepdims=True)
-    return t.div(t.where(scored, powers, t.mul(x, t.exp(t.neg(largest)))), total)
+    return t.cast(t.div(t.where(scored, powers, t.mul(x, t.exp(t.neg(largest)))), total), dtype)
 
 
 def post_transform(scores: Node, name: str, *, alone: bool = False) -> Node:
