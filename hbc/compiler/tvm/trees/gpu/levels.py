@@ -13,9 +13,9 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import ROWS_OF_WORD
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.trees.gpu.halves import halves, value_of_half
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
+from hbc.compiler.tvm.trees.gpu.shares import shares, value_of_shares
 from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE, PLANE_BYTES
 from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD, Bounds, PackedTrees, TiledTrees, by_output
 from hbc.compiler.tvm.trees.gpu.work import work
@@ -51,8 +51,8 @@ READS_OF_WORD = {6: 1.25, 7: 1.4, 8: 1.6}
 """Wavefronts of a warp that reads a word of each row's leaf, by the levels; 1 of fewer ones."""
 WORK_OF_VALUE = {4: work(2.3, 0.5, 1.0, 0.0), 8: work(4.0, 0.8, 1.5, 0.0)}
 """The work for a value of a leaf without its reads, by its bytes."""
-WORK_OF_HALF = work(9.0, 7.0, 2.0, 0.0)
-"""The work for two values of one number, beyond that for a value (halves.py)."""
+WORK_OF_LARGEST = {2: work(9.0, 7.0, 2.0, 0.0), 3: work(16.7, 11.3, 5.8, 0.0)}
+"""The work for the largest value of a leaf that has all but that one (shares.py), by the classes: beyond that for the others."""
 WORK_OF_TREE, WORK_OF_PIECE = work(0.7, 0.2, 0.0, 0.0), work(0.031, 0.0135, 0.008, 0.0025)
 """The work for a tree beside the walk, and for each 16 bytes of it: copies."""
 
@@ -112,8 +112,9 @@ class Levels(TiledTrees):
         walk = cls.work_of_walk(op) + work(0.0, 0.0, 0.0, cls.reads_of_top(cls.top_levels(depth, rows), rows))
         copies = (WORK_OF_TREE + WORK_OF_PIECE * (cls.layout_of(op).tree // PIECE)) * (ROWS_OF_WORD / rows)
         value = WORK_OF_VALUE[size] + work(0.0, 0.0, 0.0, cls.reads_of_word.get(depth, 1.0) * size / WORD)
-        further = WORK_OF_HALF if values_of(op).shape != op.values.shape else work(0.0, 0.0, 0.0, 0.0)
-        return op.n_trees * ((walk + copies) * cls.walks(op) + value * values_of(op).shape[1] + further)
+        stored, width = values_of(op).shape[1], op.values.shape[1]
+        largest = WORK_OF_LARGEST[width] if stored < width else work(0.0, 0.0, 0.0, 0.0)
+        return op.n_trees * ((walk + copies) * cls.walks(op) + value * stored + largest)
 
     @classmethod
     def work_of_walk(cls, op: TreeEnsemble) -> Array:
@@ -267,12 +268,12 @@ class Levels(TiledTrees):
     def value(self, tree: Expr, row: int, column: Expr) -> Expr:
         parts = self.op.values.itemsize // WORD
         at = tirx.Cast("int32", self.at[row]) + self.layout.values // WORD - (0 if self.layout.paired else 1 << self.depth)
-        halved = values_of(self.op).shape != self.op.values.shape
-        if not halved:
-            at += tirx.Cast("int32", column) * (parts * self.layout.leaves)
+        stored = values_of(self.op).shape[1]
+        if stored < self.width:
+            words = [T.Bind(self.words_of_tree[at + part * self.layout.leaves]) for part in range(parts * stored)]
+            return value_of_shares(list(zip(words[1::2], words[0::2], strict=True)), column)
+        at += tirx.Cast("int32", column) * (parts * self.layout.leaves)
         low, *high = (self.words_of_tree[at + part * self.layout.leaves] for part in range(parts))
-        if halved:
-            return value_of_half(T.Bind(high[0]), T.Bind(low), column)
         if not high:
             return tirx.reinterpret("float32", low)
         return tirx.call_pure_extern("float64", "__hiloint2double", *(tirx.Cast("int32", word) for word in (*high, low)))
@@ -301,9 +302,9 @@ def layout_with(op: TreeEnsemble, node: int, nodes: int, pairs: int = 0) -> Layo
 
 
 def values_of(op: TreeEnsemble) -> Array:
-    """[L, V]: what trees in shared memory have of each leaf: its values, or one number that says two."""
-    halved = op.once(halves)
-    return op.values if halved is None else halved
+    """[L, V]: what trees in shared memory have of each leaf: its values, or all but the largest one."""
+    stored = op.once(shares)
+    return op.values if stored is None else stored
 
 
 def in_order(op: TreeEnsemble) -> Array:
