@@ -88,6 +88,8 @@ PLAIN: list[tuple[str, list[Any], dict[str, Any], int]] = [
     ("Gemm", [W, W[0].copy()], {"alpha": 0.5, "beta": 2.0}, T.FLOAT),
     ("Gemm", [W.T.copy()], {"transB": 1}, T.FLOAT),
     ("Gemm", [W, single(0.5)], {"alpha": 2.0}, T.FLOAT),
+    ("Gemm", [W], {"alpha": 2.0}, T.FLOAT),
+    *(("Gemm", [W, single(np.inf)], {"alpha": alpha, "beta": 0.0}, T.FLOAT) for alpha in (1.0, 2.0)),
     ("Softmax", [], {}, T.FLOAT),
     ("ReduceMax", [integer([1])], {"keepdims": 0}, T.FLOAT),
     ("ReduceMin", [integer([-1])], {"keepdims": 1}, T.FLOAT),

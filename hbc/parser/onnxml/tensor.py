@@ -163,17 +163,20 @@ def matmul(call: Call) -> Node:
 
 @implements("Gemm", attributes=("alpha", "beta", "transA", "transB"))
 def gemm(call: Call) -> Node:
-    """α · x · w + β · c, [N, K]."""
+    """α · x · w + β · c, [N, K]. With β = 0, c does not count, even if it is infinite or NaN."""
     if int(call.get("transA", 0)):
         raise Refusal("it transposes the rows.")
     x, w = call.matrix(0), call.array(1)
     w = w.T if int(call.get("transB", 0)) else w
     alpha, beta = call.get("alpha", np.float32(1)), call.get("beta", np.float32(1))
-    offset = call.value(2) if call.has(2) else np.zeros(w.shape[1], w.dtype)
+    added = call.has(2) and beta != 0
+    offset = call.value(2) if added else np.zeros(w.shape[1], w.dtype)
     if isinstance(offset, np.ndarray) and alpha == 1 and offset.size in (1, w.shape[1]) and offset.shape[:-1] in ((), (1,)):
         return Linear(w, np.broadcast_to(offset.ravel() * w.dtype.type(beta), w.shape[1]))(x)
     product = t.matmul(x, w)
     product = product if alpha == 1 else t.mul(product, float(alpha))
+    if not added:
+        return product
     return t.add(product, call.node(2) if beta == 1 else t.mul(call.node(2), float(beta)))
 
 
