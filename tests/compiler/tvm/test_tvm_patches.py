@@ -17,8 +17,11 @@ from hbc.ops.tree import Tree, TreeEnsemble, join
 
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
+from hbc.compiler.tvm.trees import scanned_tops
 from hbc.compiler.tvm.trees.packed_patches import IN_MEMORY, IN_REGISTERS, Form, columns_of, cut, pack_patches
 from hbc.compiler.tvm.trees.patches import FEW_ROWS, patchable
+from hbc.compiler.tvm.trees.pieces_scan import EVERY
+from hbc.compiler.tvm.trees.scanned_tops import LEAST_ROWS, pack_tops
 
 
 def by_patches(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[str, Any] | None = None) -> list[Array]:
@@ -28,7 +31,19 @@ def by_patches(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dic
     return [executable.run("predict", [X[:rows]])[0] for rows in batches]
 
 
-BATCHES = (333, FEW_ROWS + 1, FEW_ROWS, FEW_ROWS - 1, 17, 2, 1, 0)
+BATCHES = (
+    EVERY + LEAST_ROWS,
+    EVERY + LEAST_ROWS - 1,
+    LEAST_ROWS,
+    LEAST_ROWS - 1,
+    FEW_ROWS + 1,
+    FEW_ROWS,
+    FEW_ROWS - 1,
+    17,
+    2,
+    1,
+    0,
+)
 
 
 def check(op: TreeEnsemble, X: Array, batches: tuple[int, ...] = BATCHES, target: dict[str, Any] | None = None) -> None:
@@ -45,8 +60,8 @@ def test_sums_are_those_of_the_operator(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["vector leaves", "single leaf", "several planes a feature"])
 def test_leaf_numbers_are_those_of_the_operator(kind: str) -> None:
-    op, X = random_ensemble(kind, 100)
-    check(replace(op, output="leaf", leaf_ids=np.arange(len(op.leaf_ids)) * 1_000_003 - 7), X, (100, 5, 1, 0))
+    op, X = random_ensemble(kind, LEAST_ROWS)
+    check(replace(op, output="leaf", leaf_ids=np.arange(len(op.leaf_ids)) * 1_000_003 - 7), X, (LEAST_ROWS, 100, 5, 1, 0))
 
 
 @pytest.mark.parametrize("columns", [1, 16, 17, 33, 64, 65, 129, 256, 257, 512, 513, 1500])
@@ -112,6 +127,20 @@ def chain(splits: int, mirrored: bool) -> Tree:
     return Tree(feature, threshold, left, right, np.zeros(len(feature), bool), values)
 
 
+@pytest.mark.parametrize(("most", "splits"), [(1 << 16, 255), (350, 15), (10, 0)])
+def test_tops_of_many_thresholds(most: int, splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tops of trees have two levels of patches, one, or none."""
+    from hbc.compiler.tvm.run.targets import machine
+
+    monkeypatch.setattr(scanned_tops, "MOST_THRESHOLDS", most)
+    rng = np.random.default_rng(5)
+    op = join([random_tree(rng, 5000, 3, "f4", rng.normal(size=(9, 1)), True, 6) for _ in range(60)], np.zeros(1), None)
+    tops = pack_tops(op, pack_patches(op, wide=True), machine("cpu", {"kind": "llvm", "mcpu": "x86-64-v4"}).dialect)
+    assert tops.ranked.leaf_counts.max() == splits + 1
+    assert tops.ranked.most_thresholds <= most
+    check(op, rows_at_thresholds(rng, op, 300, 3), (300,))
+
+
 def test_more_values_than_two_bytes_number() -> None:
     """Each leaf then has values of its own. Leaves of 70,000 values, and more of them."""
     rng = np.random.default_rng(2)
@@ -154,8 +183,8 @@ def test_other_processors(target: dict[str, Any]) -> None:
     if (reason := machine("cpu", target).missing) is not None:
         pytest.skip(reason)
     for kind in ("vector leaves", "several planes a feature"):
-        op, X = random_ensemble(kind, 100)
-        check(op, X, (100, 5), target)
+        op, X = random_ensemble(kind, 300)
+        check(op, X, (300, 100, 5), target)
 
 
 @pytest.mark.parametrize("form", [IN_REGISTERS, IN_MEMORY], ids=lambda form: f"{form.lanes - 1} splits")

@@ -97,6 +97,7 @@ class PackedPatches:
 
     values [D, V], codes u16[L]: leaf l, in the order of the patches, has the values[codes[l]]. None: it has values[l]. They are `padded`.
     If the output is leaf numbers, those: i64[L, 1].
+    exits i32[P, S + 1]: the nodes behind each patch, see `Level`.
     """
 
     form: Form
@@ -104,6 +105,7 @@ class PackedPatches:
     words: Array
     values: Array
     codes: Array | None
+    exits: Array
 
 
 def pack_patches(op: TreeEnsemble, wide: bool) -> PackedPatches:
@@ -144,7 +146,7 @@ def pack_patches(op: TreeEnsemble, wide: bool) -> PackedPatches:
     leaves = ((exits >= 0) & (op.feature[exits] < 0)).sum(axis=1)
     words[:, form.first_leaf] = np.cumsum(leaves) - leaves
     values, codes = _values(op, op.left[nodes[op.feature[nodes] < 0]])
-    return PackedPatches(form, columns, words, values, codes)
+    return PackedPatches(form, columns, words, values, codes, exits)
 
 
 def _values(op: TreeEnsemble, leaves: Array) -> tuple[Array, Array | None]:

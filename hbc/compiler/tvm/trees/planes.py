@@ -30,6 +30,7 @@ from hbc.lazy import record
 from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
 
 ROWS_IN_VECTOR = 64  # rows in a vector of bytes
+MOST_THRESHOLDS = 65535  # the most thresholds of a feature: ranks have 16 bits
 LINE = 16  # thresholds in a line of `Search`
 ROWS_OF_PLANES = 15
 """The most rows of a block whose planes lie row by row: so few that no search of many rows takes them (`TurnedRanks`)."""

@@ -50,7 +50,7 @@ from hbc.compiler.tvm.trees.packed_patches import MOST_IN_REGISTERS, columns_of,
 from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedTrees, pack_trees
 from hbc.compiler.tvm.trees.patches import patchable, patches_of
 from hbc.compiler.tvm.trees.pieces_scan import EVERY, Chunks, rounds_of_every, rows_of_chunk, scan_of, scans_pairs
-from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
+from hbc.compiler.tvm.trees.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
 from hbc.compiler.tvm.trees.ranks import ranked_trees
 from hbc.compiler.tvm.trees.scan_few_rows import (
     FEW_PLANES,
@@ -91,7 +91,6 @@ PATCHES_SURELY = 1.25  # rows alone take patches where a walk is so many times s
 HALVES_LATER = 1.8
 """How much longer half a chunk of 64 rows takes with AVX2 than `rows_alone` says of AVX-512: 1.9 to 2.3 times, in code for Zen 3 on Zen 5.
 10 rows of 100 LightGBM trees of 511 leaves take 1.3 µs a row alone and 2.8 in a chunk."""
-MOST_THRESHOLDS = 65535  # the most thresholds of a feature: ranks have 16 bits
 MOST_LEAVES = 2048  # the most leaves of a tree: walking larger trees is faster
 MOST_NODES_WALKED = 1 << 17
 """The most nodes of an ensemble whose rows alone are walked where patches can run too: 1 MiB, which the second-level cache of Zen 5 holds.
