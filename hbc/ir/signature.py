@@ -136,8 +136,16 @@ class Column(Joined):
         """Whether a missing value in a record is NaN there. Otherwise it is None, unless the column holds numbers."""
         return not self.strings or (self.knows_nan and not self.knows_none)
 
-    @lru_cache(maxsize=1024)  # noqa: B019  most columns of a wide model are alike: to join two takes 5 µs, to look it up 1
+    @property
+    def alike(self) -> Any:
+        """What distinguishes it from other columns: (False, True) equals (0, 1) in Python, but they are other categories."""
+        return self, tuple(map(type, self.category_values))
+
     def __or__(self, other: Column) -> Column:
+        return super().__or__(other) if self.category_values or other.category_values else self._joined(other)
+
+    @lru_cache(maxsize=1024)  # noqa: B019  most columns of a wide model are alike: to join two takes 5 µs, to look it up 1
+    def _joined(self, other: Column) -> Column:
         return super().__or__(other)
 
 

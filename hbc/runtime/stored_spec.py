@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from hbc.ir.signature import Arrays, Column, Frames, InputSpec, Sparse
@@ -18,7 +19,10 @@ def spec_document(spec: InputSpec) -> dict[str, Any]:
     Of each record, only the fields that are not neutral are written. So an hbc that does not know a field reads the files of a newer one,
     but for models that need it."""
     return {
-        "columns": [[len(list(group)), _facts(column)] for column, group in itertools.groupby(spec.columns)],
+        "columns": [
+            [len(list(group)), _facts(column)]
+            for (column, _), group in itertools.groupby(spec.columns, key=attrgetter("alike"))
+        ],
         "feature_names": spec.feature_names,
         "ndim": spec.ndim,
         "items": spec.items,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,22 @@ def test_frames_and_records(name: str) -> None:
             assert_records(model, compiled, frame)
         else:
             np.testing.assert_allclose(compiled.predict(frame), source.predict(frame), rtol=1e-9)
+
+
+def test_bool_and_the_integers_that_equal_it(tmp_path: Path) -> None:
+    """False equals 0 in Python. Facts about a column of bool once stood for those of [0, 1]: of another model in the process, and in the
+    file of a model with both."""
+    flags, numbers = of([False, True], 0), of([0, 1], 1)
+    for columns in ({"c": flags, "x": X_VALUES}, {"c": numbers, "x": X_VALUES}, {"c": flags, "d": numbers, "x": X_VALUES}):
+        frame = pd.DataFrame(columns)
+        model = fitted(frame)
+        hbc.convert(model, "numpy").save(tmp_path / "m.hbc")
+        swapped = frame.assign(
+            **{name: frame[name].cat.reorder_categories(frame[name].cat.categories[::-1]) for name in "cd" if name in frame}
+        )
+        for compiled in (hbc.convert(model, "numpy"), hbc.load(tmp_path / "m.hbc")):
+            assert_frames(model, compiled, frame)
+            assert_frames(model, compiled, swapped)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "tvm"])
