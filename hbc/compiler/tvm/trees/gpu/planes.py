@@ -21,7 +21,7 @@ warp read, each reads from the bank of its own number, and a read is one wavefro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
@@ -179,53 +179,65 @@ def fill_planes(
     packed, each = _in_groups(packed, at_once)
     words = schedule.view("uint32")
     levels, start, planes, first, nan_byte = (
-        f.own(array, "i64") for array in (packed.levels, packed.start, packed.planes, packed.first, packed.nan_byte)
+        f.own(array, "i32") for array in (packed.levels, packed.start, packed.planes, packed.first, packed.nan_byte)
     )
     thresholds = f.own(packed.thresholds, dtype)
     count = schedule.rows_of_thread
     values = T.alloc_buffer((count,), DTYPES[dtype], scope="local")
-    at, word = T.alloc_buffer((count,), "int32", scope="local"), T.alloc_buffer((1,), "uint32", scope="local")
+    at = T.alloc_buffer((count,), "int32", scope="local")
     paired = packed.pairs.any()
     if paired:
         pair = T.alloc_buffer((PAIRED,), DTYPES[dtype], scope="local")
     rows, zero, one = range(count), tirx.const(0, "int32"), tirx.const(1, "int32")
 
-    def small(array: Array, position: Expr) -> Expr:
-        return tirx.Cast("int32", f.constant(array, "i64", position))
+    def of(array: Array, position: Expr) -> Expr:
+        return T.Bind(f.constant(array, "i32", tirx.Cast("int64", position)))
 
     stage = None if staging is None else _Stage(f, schedule, packed, thresholds, dtype, staging)
+    if count > 1:
+        # A place is counted from the beginning of the memory: a child is at 2 * place + left or right. nvcc shall not see that these two
+        # differ by one: it would add that after the choice.
+        origins = packed.start if stage is None else stage.origins
+        lefts, rights = f.own(-origins, "i32"), f.own(1 - origins, "i32")
     with _columns(f, schedule, x, packed, at_once, each) as (column, read):
         for row in rows:
             read(values, row)
-            T.buffer_store(at, one, [row])
-        near = None if stage is None else stage.next(column)
-        depth, begin = T.Bind(small(levels, column)), T.Bind(small(start, column))
+            if count == 1:
+                T.buffer_store(at, one, [row])
+        if stage is not None:
+            stage.next(column)
+        depth, begin = of(levels, column), of(start, column)
+        left, right = (of(lefts, column), of(rights, column)) if count > 1 else (zero, one)
 
         def threshold_at(place: Expr) -> Expr:
-            # As a sum of 32 bits, the index is two instructions with its address. As one of 64 bits it is four.
-            index = tirx.Cast("int64", tirx.Cast("uint32", begin) + tirx.Cast("uint32", place))
-            return T.Bind(f.constant(thresholds, dtype, index))
+            return T.Bind(f.constant(thresholds, dtype, place))
 
         def descend_pairs(turns: Expr) -> None:
             """Go down two levels in each turn, with one read for each row."""
+            first_group = T.Bind(tirx.shift_right(begin, tirx.const(2, "int32")) + left)
             with T.serial(zero, turns, annotations={"disable_unroll": True}):
                 for row in rows:
-                    place = (tirx.Cast("int64", tirx.shift_right(begin, tirx.const(2, "int32")) + at[row])) * PAIRED
+                    place = tirx.Cast("int64", first_group + at[row]) * PAIRED
                     T.buffer_store(pair, f.constants(thresholds, dtype, place, PAIRED), [tirx.Ramp(zero, one, PAIRED)])
                     above = [tirx.Cast("int32", tirx.LT(pair[i], values[row])) for i in range(PAIRED - 1)]
-                    T.buffer_store(at, reduce(tirx.Add, above, at[row] * PAIRED), [row])
+                    T.buffer_store(at, reduce(tirx.Add, above, at[row] * PAIRED + left * (PAIRED - 1)), [row])
 
-        own_planes = [T.Bind(f.constant(planes, "i64", column + i)) for i in range(2)]
+        own_planes = [of(planes, column + i) for i in range(2)]
 
-        def descend(turns: Expr, together: int) -> None:
+        def descend_at_once(turns: Expr, together: int) -> None:
             """Go down so many levels in each turn. The thresholds below a place of the tree are sorted, so it suffices to count."""
             once = {"annotations": {"disable_unroll": True}} if together > 1 else {}
             with T.serial(zero, turns, **once):
-                for row in rows:
-                    below = [T.Bind((at[row] << level) + i) for level in range(together) for i in range(1 << level)]
-                    compared = [threshold_at(place) if near is None else T.Bind(near(place)) for place in below]
-                    above = [tirx.Cast("int32", tirx.LT(threshold, values[row])) for threshold in compared]
-                    T.buffer_store(at, reduce(tirx.Add, above, at[row] << together), [row])
+                below = [T.Bind((at[0] << level) + i) for level in range(together) for i in range(1 << level)]
+                # As a sum of 32 bits, the index is two instructions with its address. As one of 64 bits it is four.
+                first_place = tirx.Cast("uint32", begin)
+                compared = [threshold_at(tirx.Cast("int64", first_place + tirx.Cast("uint32", place))) for place in below]
+                above = [tirx.Cast("int32", tirx.LT(threshold, values[0])) for threshold in compared]
+                T.buffer_store(at, reduce(tirx.Add, above, at[0] << together), [0])
+
+        def go(row: int, place: Expr, threshold: Expr) -> None:
+            """Go to a child of a place."""
+            T.buffer_store(at, place * 2 + tirx.Select(tirx.LT(threshold, values[row]), right, left), [row])
 
         upper = depth
         if paired:
@@ -233,32 +245,49 @@ def fill_planes(
             upper = T.Bind(depth - 2 * pairs)
         if count == 1:
             levels_at_once = tirx.const(LEVELS_AT_ONCE, "int32")
-            descend(tirx.truncmod(upper, levels_at_once), 1)
-            descend(tirx.truncdiv(upper, levels_at_once), LEVELS_AT_ONCE)
+            descend_at_once(tirx.truncmod(upper, levels_at_once), 1)
+            descend_at_once(tirx.truncdiv(upper, levels_at_once), LEVELS_AT_ONCE)
         else:
             # They are not read of shared memory: nvcc would keep its address in another kind of register (copies.py).
-            first_thresholds = [threshold_at(tirx.const(place, "int32")) for place in range(1, 1 << FIRST_LEVELS)]
+            root, *below = (threshold_at(tirx.Cast("int64", begin) + place) for place in range(1, 1 << FIRST_LEVELS))
+            places = [T.Bind(place - left) for place in (2, 3)]
             for row in rows:
-                above = [tirx.Cast("int32", tirx.LT(threshold, values[row])) for threshold in first_thresholds]
-                T.buffer_store(at, reduce(tirx.Add, above, tirx.const(1 << FIRST_LEVELS, "int32")), [row])
-            descend(upper - FIRST_LEVELS, 1)
+                above = tirx.LT(root, values[row])
+                go(row, tirx.Select(above, *places[::-1]), tirx.Select(above, *below[::-1]))
+            with T.serial(zero, upper - FIRST_LEVELS):
+                for row in rows:
+                    place = T.Bind(at[row])
+                    go(
+                        row,
+                        place,
+                        threshold_at(tirx.Cast("int64", tirx.Cast("uint32", place))) if stage is None else stage.at(place),
+                    )
         if paired:
             descend_pairs(pairs)
-        lowest = T.Bind(tirx.shift_left(one, depth))
+        lowest = T.Bind(tirx.shift_left(one, depth) - left)
         # Unrolled, it has more instructions, since most columns have one plane. And nvcc keeps the address of shared memory in another kind
         # of register, so that a step of a walk takes an instruction more.
         with T.serial(*own_planes, annotations={"disable_unroll": True}) as plane:
-            least, missing = T.Bind(small(first, plane) + lowest), T.Bind(small(nan_byte, plane))
+            least, missing = T.Bind(of(first, plane) + lowest), of(nan_byte, plane)
             parts = words_of_plane(schedule, bits)
             for part in range(parts):
-                T.buffer_store(word, tirx.const(0, "uint32"), [0])
-                for place, row in enumerate(rows[part * 32 // bits : (part + 1) * 32 // bits]):
+                ranks = []
+                for row in rows[part * 32 // bits : (part + 1) * 32 // bits]:
                     rank = tirx.Min(tirx.Max(at[row] - least, zero), tirx.const((1 << bits - mark) - 1, "int32"))
-                    own_rank = tirx.Cast("uint32", tirx.Select(is_nan(values[row]), missing, rank << mark if mark else rank))
-                    shifted = tirx.shift_left(own_rank, tirx.const(bits * place, "uint32"))
-                    T.buffer_store(word, tirx.bitwise_or(word[0], shifted), [0])
-                at_word = (tirx.Cast("int32", plane) * parts + part) * schedule.words + schedule.word
-                T.buffer_store(words, word[0], [at_word])
+                    ranks.append(
+                        T.Bind(tirx.Cast("uint32", tirx.Select(is_nan(values[row]), missing, rank << mark if mark else rank)))
+                    )
+                at_word = (plane * parts + part) * schedule.words + schedule.word
+                T.buffer_store(words, _joined(ranks, bits), [at_word])
+
+
+def _joined(ranks: Sequence[Expr], bits: int) -> Expr:
+    """A word of some ranks of so many bits."""
+    if len(ranks) == 1:
+        return ranks[0]
+    half = len(ranks) // 2
+    both = [_joined(part, bits) for part in (ranks[:half], ranks[half:])]
+    return tirx.call_pure_extern("uint32", "__byte_perm", *both, tirx.const(0x5410 if half * bits == 16 else 0x0040, "uint32"))
 
 
 class _Stage:
@@ -277,14 +306,18 @@ class _Stage:
         self.pieces = f.own(np.append(pieces, 0), "i32")  # behind the last column there is none to copy
         self.first = f.own(np.append(packed.start, 0) * self.size // PIECE, "i32")
         self.memory = schedule.view(DTYPES[dtype])
+        self.origins = (np.arange(len(upper)) % 2 * self.room + self.start) // self.size
+        """i64[C]: where the thresholds of a column lie in this memory, in elements."""
         self._copy(tirx.const(0, "int64"))
 
-    def next(self, column: Expr) -> Callable[[Expr], Expr]:
-        """Wait for the thresholds of a column, and begin to copy those of the next one. Returns what reads the one at a place."""
+    def next(self, column: Expr) -> None:
+        """Wait for the thresholds of a column, and begin to copy those of the next one."""
         wait_for_copies(self.schedule)
         self._copy(column + 1)
-        begin = T.Bind(self._place(column) // self.size)
-        return lambda place: self.memory[begin + place]
+
+    def at(self, place: Expr) -> Expr:
+        """The threshold at a place in this memory."""
+        return T.Bind(self.memory[place])
 
     def _place(self, column: Expr) -> Expr:
         """The byte of shared memory where the thresholds of a column begin."""

@@ -80,11 +80,11 @@ IN_REGISTERS = {512: 4, 256: 8, 128: 8}
 """The most values of a leaf that are added in one pass over the trees, by the threads of a block. Their sums stay in registers: four rows
 of four float64 take 32 of the 64 that a thread has in blocks of 512, of 128 in others."""
 
-WORK_OF_COLUMN = {4: work(20.4, 10.6, 8.0, 2.2), 8: work(12.3, 5.4, 7.6, 0.8)}
+WORK_OF_COLUMN = {4: work(18.0, 10.0, 5.0, 2.4), 8: work(12.3, 6.3, 4.5, 1.1)}
 """A column with its first levels of thresholds, by the rows of a thread."""
-WORK_OF_PLANE, WORK_OF_LEVEL = work(15.0, 10.0, 1.4, 1.0), work(8.0, 3.3, 3.4, 1.25)
+WORK_OF_PLANE, WORK_OF_LEVEL = work(10.2, 6.5, 1.7, 1.1), work(5.7, 2.3, 2.2, 1.25)
 """A level of the search among a column's thresholds, below the first ones. A wavefront here is a line of L1 that has thresholds."""
-WORK_OF_STAGED, READS_OF_STAGED = work(0.0, 1.9, -2.0, 0.0), 3.4
+WORK_OF_STAGED, READS_OF_STAGED = work(2.0, 2.1, -0.8, 0.0), 3.4
 """What such a level has more if its thresholds are in shared memory; and the wavefronts of a warp that reads one of the levels far down."""
 LINES_OF_READ = 32.0
 """Lines of L1 that a warp reads of X, for one column or for 16 bytes of each row (planes.py)."""
