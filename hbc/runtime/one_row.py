@@ -14,6 +14,7 @@ import numpy as np
 
 from hbc.compiler.base import Direct
 from hbc.errors import InvalidInputError
+from hbc.ir.coded_strings import dense
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.origins import Origins
 from hbc.ir.signature import Guard
@@ -272,6 +273,7 @@ class OneRow:
 
     def _learn(self, arrays: Sequence[Array], rows: int) -> None:
         assert self.before is not None
+        arrays = [dense(array) for array in arrays]
         (entering,) = self.before.evaluate(*arrays).values()
         strings = next(array for array, text in zip(arrays, self.is_text, strict=True) if text)
         self.strings = strings[:1].copy()
@@ -320,7 +322,7 @@ class OneRow:
             packs, texts = iter(memory.packs), None
             for array, text in zip(arrays, self.is_text, strict=True):
                 if text:
-                    texts = array[0].tolist()
+                    texts = dense(array)[0].tolist()
                     continue
                 *_, own, group = next(packs)
                 own[...] = array

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from backends import BACKENDS
 from estimators.catboost_cases import Y3, X, Z, categories, of_categories
@@ -65,6 +66,22 @@ def test_leaves_in_an_order_that_nothing_tells_have_no_numbers(tmp_path: Path) -
     compiled = hbc.convert(loaded, "numpy")
     np.testing.assert_array_equal(compiled.predict(X), loaded.predict(X))
     assert "calc_leaf_indexes" not in compiled.methods
+
+
+@pytest.mark.parametrize("backend", ["numpy", "tvm"])
+def test_one_row_of_integer_categories_alone(backend: str) -> None:
+    """Integers become strings with codes; the short way of one row once took them for an array (AttributeError)."""
+    frame = pd.DataFrame({"c": np.arange(len(X)) % 5, "x": X[:, 0]})
+    model = catboost.CatBoostRegressor(**SETTINGS, cat_features=["c"]).fit(frame, Z + frame.c)
+    compiled = hbc.convert(model, backend)
+    record = compiled.bind_record("predict")
+    for row in [*range(6), *range(6)]:
+        one = frame[row : row + 1]
+        if row == 5:
+            one = one.assign(c=7)  # no category of fit
+        rows = one.to_dict("records")
+        for found in (compiled.predict(one), compiled.predict(rows), record(rows[0]), record.rows(rows * 3)[:1]):
+            np.testing.assert_allclose(found, model.predict(one), rtol=1e-9)
 
 
 def test_threshold_of_probability() -> None:
