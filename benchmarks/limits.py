@@ -17,16 +17,19 @@ import hbc
 from benchmarks.trained import Trained
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.targets import host_machine
-from hbc.compiler.tvm.trees.packed_patches import columns_of
+from hbc.compiler.tvm.tir.dialect import Dialect
+from hbc.compiler.tvm.trees.packed_patches import columns_of, pack_patches
 from hbc.compiler.tvm.trees.packed_patches import cut as patches
 from hbc.compiler.tvm.trees.packed_trees import cut
+from hbc.compiler.tvm.trees.patches import few_in_patches
 from hbc.compiler.tvm.trees.ranks import pieces
+from hbc.compiler.tvm.trees.scanned_tops import LEVELS, pack_tops
 from hbc.compiler.tvm.trees.small_trees import small_trees
 from hbc.ir.graph import Graph
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.tensor import Exp, Sigmoid
 from hbc.ops.tree import TreeEnsemble
-from hbc.ops.tree_ranks import rank_encode
+from hbc.ops.tree_ranks import RankedTrees, rank_encode
 
 SPLITS = {6: 1.0, 25: 1.0, 26: 0.79}
 """Processor family (in /proc/cpuinfo) → the cycles of 64 rows for each split that `cut` counts. Intel with AVX-512 (6): a single port
@@ -44,7 +47,7 @@ FLOATS = {6: 2.0, 25: 1.45, 26: 2.9}
 instructions multiply, which two of the ports do. Zen 3 and Zen 4: the same in halves."""
 VISIT = {26: 3.3}
 """Processor family → the cycles of a visit of a patch: twelve instructions with everything in registers, measured in assembly. Loads, the
-list of rows and the leaves come on top."""
+list of rows and the leaves come on top. Tops of trees are scanned."""
 STEP = 1.0
 """The cycles of one step of a walk: six instructions at six a cycle (tree-kernels.md §4), without cache misses."""
 ROWS = 256  # whose paths are counted
@@ -77,20 +80,37 @@ def _of_trees(trained: Trained, trees: list[Any]) -> dict[str, Any] | None:
     if len(trees) != 1 or family not in splits:
         return None
     ghz = frequency()
-    if trees[0].strategy == "scan":
-        how = cut(dialect)
-        ranked = rank_encode(trees[0].once(small_trees))
-        work = sum(len(found.split) * (found.size + how.more) for found in pieces(ranked, how.sizes, how.more))
-        cycles, ranks = splits[family], rank_instructions(ranked.thresholds) / SEARCHES[family]
-        us = (work * cycles / 64 + ranks) / ghz / 1e3
-        return {"kernel": "scan", "work": work, "cycles": cycles, "ranks": ranks, "ghz": ghz, "us": us}
-    counted, cycles = trees[0].feature >= 0, STEP
-    if trees[0].strategy == "patches":
-        counted, cycles = _tops(trees[0], dialect.wide), VISIT.get(family, 0.0)
-    passed = path_lengths(trees[0], np.load(trained.rows)[:ROWS].astype(trees[0].threshold.dtype), counted)
-    if not cycles or trees[0].strategy == "select":
+    op = trees[0]
+    if op.strategy == "scan":
+        work, ranks = _scan(rank_encode(op.once(small_trees)), dialect)
+        us = (work * splits[family] / 64 + ranks / SEARCHES[family]) / ghz / 1e3
+        return {
+            "kernel": "scan",
+            "work": work,
+            "cycles": splits[family],
+            "ranks": ranks / SEARCHES[family],
+            "ghz": ghz,
+            "us": us,
+        }
+    counted, cycles, tops = op.feature >= 0, STEP, 0.0
+    if op.strategy == "patches":
+        scanned = dialect.wide and not few_in_patches(ROWS, len(op.once(columns_of)[0].compared))
+        counted, cycles = _tops(op, dialect.wide, LEVELS if scanned else 0), VISIT.get(family, 0.0)
+        if scanned:
+            work, ranks = _scan(pack_tops(op, pack_patches(op, dialect.wide), dialect).ranked, dialect)
+            tops = work * splits[family] / 64 + ranks / SEARCHES[family]
+    if not cycles or op.strategy == "select":
         return None
-    return {"kernel": trees[0].strategy, "work": passed, "cycles": cycles, "ghz": ghz, "us": passed * cycles / ghz / 1e3}
+    passed = path_lengths(op, np.load(trained.rows)[:ROWS].astype(op.threshold.dtype), counted)
+    us = (passed * cycles + tops) / ghz / 1e3
+    return {"kernel": op.strategy, "work": passed, "cycles": cycles, "tops": tops, "ghz": ghz, "us": us}
+
+
+def _scan(ranked: RankedTrees, dialect: Dialect) -> tuple[float, float]:
+    """(the splits of 64 rows that a scan counts, the instructions for a row's ranks)."""
+    how = cut(dialect)
+    work = sum(len(found.split) * (found.size + how.more) for found in pieces(ranked, how.sizes, how.more))
+    return work, rank_instructions(ranked.thresholds)
 
 
 EXP = {"f32": 13, "f64": 18}
@@ -146,12 +166,12 @@ def work(trained: Trained) -> float | None:
     return passed * STEP + exponentials(graph)[0] / FLOATS.get(_family(), 2.0)
 
 
-def _tops(op: Any, wide: bool) -> np.ndarray[Any, Any]:
-    """For each node, whether a patch begins there. wide: with AVX-512."""
+def _tops(op: Any, wide: bool, first: int = 0) -> np.ndarray[Any, Any]:
+    """For each node, whether a patch begins there, of the level `first` or below. wide: with AVX-512."""
     tops = np.zeros(len(op.feature), bool)
-    tops[op.roots] = True
-    for level in patches(op, op.once(columns_of)[0].form(wide)):
-        tops[level.exits[level.inner]] = True
+    tops[op.roots] = first == 0
+    for depth, level in enumerate(patches(op, op.once(columns_of)[0].form(wide)), 1):
+        tops[level.exits[level.inner]] = depth >= first
     return tops
 
 

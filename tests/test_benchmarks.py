@@ -190,6 +190,7 @@ def test_the_limit_counts_the_patches_of_a_path() -> None:
     for wide in (True, False):
         patches = limits.path_lengths(op, x, limits._tops(op, wide))
         assert op.n_trees <= patches < splits / 1.5
+        assert limits.path_lengths(op, x, limits._tops(op, wide, 2)) < patches - op.n_trees
 
 
 def test_the_limit_counts_exponentials_and_results() -> None:
