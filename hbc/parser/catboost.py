@@ -22,7 +22,7 @@ from hbc.ir.signature import FRAME_LIBRARIES, Arrays, Column, Frames, Sparse
 from hbc.ir.types import Array
 from hbc.lazy import cached_property, record
 from hbc.ops import tensor as t
-from hbc.ops.checks import Check
+from hbc.ops.checks import Beside, Check
 from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser.boosting import PlaneTable, flat, integers_as_f32, staged
@@ -141,7 +141,9 @@ class CatBoostOutputs:
         self.ensemble  # noqa: B018  (it fills `_planes`)
         blocks = [] if self._numbers is None else [self._numbers]
         blocks += [self._categories.columns()] if self._categorical and self._categories.n_columns else []
-        return self._planes.behind(t.concat(blocks))
+        x = self._planes.behind(t.concat(blocks))
+        # CatBoost looks at categories that no tree reads, and rejects missing ones.
+        return Beside()(x, self._categories.hashes) if self._categorical and not self._categories.n_columns else x
 
     @cached_property
     def ensemble(self) -> TreeEnsemble:

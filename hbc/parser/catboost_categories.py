@@ -60,7 +60,8 @@ class CategoryColumns:
     """float feature → (its column in `numbers`, whether NaN counts as greater than every border)."""
 
     @cached_property
-    def _hashes(self) -> Node:
+    def hashes(self) -> Node:
+        """CatBoost's hash of each category. Missing values are rejected."""
         return HashText()(self.texts)
 
     @cached_property
@@ -131,9 +132,9 @@ class CategoryColumns:
         for kind, group in itertools.groupby(elements, key=lambda element: element[0]):
             columns, values = zip(*(element[1:] for element in group), strict=True)
             if kind == "category":
-                blocks.append(select_columns(self._hashes, columns))
+                blocks.append(select_columns(self.hashes, columns))
             elif kind == "category is":
-                blocks.append(t.cast(t.equal(select_columns(self._hashes, columns), np.array(values, np.int64)), "i64"))
+                blocks.append(t.cast(t.equal(select_columns(self.hashes, columns), np.array(values, np.int64)), "i64"))
             else:
                 assert self.numbers is not None
                 x, borders = select_columns(self.numbers, columns), np.array(values, np.float32)

@@ -84,6 +84,23 @@ def test_one_row_of_integer_categories_alone(backend: str) -> None:
             np.testing.assert_allclose(found, model.predict(one), rtol=1e-9)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "tvm"])
+def test_categories_that_no_tree_reads_are_looked_at(backend: str) -> None:
+    frame = pd.DataFrame({"c": "same", "x": X[:, 0]})
+    model = catboost.CatBoostRegressor(**SETTINGS, cat_features=["c"]).fit(frame, Z)
+    compiled = hbc.convert(model, backend)
+    for rows in (1, 3):
+        for value in ("other", 7):
+            other = frame[:rows].assign(c=value)
+            np.testing.assert_allclose(compiled.predict(other), model.predict(other), rtol=1e-9)
+        for missing in (None, np.nan):
+            given = other.astype({"c": object})
+            given.loc[rows - 1, "c"] = missing
+            for predict, error in ((model.predict, Exception), (compiled.predict, hbc.InvalidInputError)):
+                with pytest.raises(error):
+                    predict(given)
+
+
 def test_threshold_of_probability() -> None:
     model = catboost.CatBoostClassifier(**SETTINGS).fit(X, (Z > 0).astype(int))
     model.set_probability_threshold(0.8)
