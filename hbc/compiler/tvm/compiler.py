@@ -9,7 +9,7 @@ from typing import Any
 import hbc.compiler.tvm.tir  # noqa: F401  imports tvm
 from hbc.compiler.base import LOWERED_STRATEGIES, About, CompileOptions, Compiler, Signature
 from hbc.compiler.costs import WITHOUT_AVX512, OneHotCosts, Work, choose, estimates
-from hbc.compiler.tvm.costs import STRATEGIES, STRATEGIES_WITHOUT_AVX512
+from hbc.compiler.tvm.costs import STRATEGIES, STRATEGIES_OF_PAIRS, STRATEGIES_WITHOUT_AVX512
 from hbc.compiler.tvm.host.descent import compiled_descent
 from hbc.compiler.tvm.host.terms import compiled_terms
 from hbc.compiler.tvm.host.topics import compiled_topics
@@ -30,6 +30,7 @@ from hbc.compiler.tvm.trees.gpu.choice import choose_for_gpu, cycles
 from hbc.compiler.tvm.trees.one_tree_scan import scans_one
 from hbc.compiler.tvm.trees.packed_patches import MOST_IN_REGISTERS, columns_of
 from hbc.compiler.tvm.trees.patches import patchable
+from hbc.compiler.tvm.trees.pieces_scan import pairing
 from hbc.compiler.tvm.trees.scan import scannable
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
@@ -117,7 +118,11 @@ class TvmCompiler(Compiler):
             "select": choices <= MOST_SELECTED[known],
         }
         kernels = (*where.schedule.tree_kernels, "select")
-        work = STRATEGIES_WITHOUT_AVX512 if _costs_of(options) == WITHOUT_AVX512 else self.work
+        work = self.work
+        if _costs_of(options) == WITHOUT_AVX512:
+            work = STRATEGIES_WITHOUT_AVX512
+        elif pairing(where.dialect):
+            work = STRATEGIES_OF_PAIRS
         return {name: work[name] for name, can in runs.items() if can and name in kernels}
 
     def gpu_strategies(self, op: Operator, options: CompileOptions) -> Collection[str]:

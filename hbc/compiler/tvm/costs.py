@@ -16,7 +16,7 @@ from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
 from hbc.compiler.tvm.trees.one_tree_scan import ROWS_ALONE
 from hbc.compiler.tvm.trees.packed_patches import IN_REGISTERS, MOST_COLUMNS, MOST_IN_REGISTERS, passed
 from hbc.compiler.tvm.trees.patches import few_in_patches
-from hbc.compiler.tvm.trees.pieces_scan import EVERY, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
+from hbc.compiler.tvm.trees.pieces_scan import EVERY, PAIR, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
 from hbc.compiler.tvm.trees.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan import (
     few_rows_in_lanes,
@@ -45,6 +45,8 @@ PARTS_FOR_FULL_ONES = 0.8
 """The parts that trees of more than 256 leaves have beside the first, for each that the rest would fill."""
 COST_OF_HALF = 0.65
 """The time of a chunk of 32 rows over that of one of 64."""
+COST_OF_PAIR = 0.73
+"""The time of two chunks of 64 rows that are scanned together over that of two alone (Zen 5)."""
 SPLITS_IN_PATCH = 10
 """The splits of a patch, on average."""
 
@@ -92,10 +94,10 @@ def patches(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     }
 
 
-def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
+def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping[str, float]:
     """The work of scan.py: chunks of 64 rows. The last few rows, and all rows for leaf numbers, are scanned by scan_few_rows.py.
     Where bytes cannot number leaves, patches take them; where there are too many planes, and without patches, walks. Their work has the
-    name of the kernel in front. wide: with AVX-512."""
+    name of the kernel in front. wide: with AVX-512. pairs: whether two chunks are scanned together (`pairing`)."""
     small = s.leaves <= WIDTHS[-1]
     if small and s.trees == 1:
         return _one_tree_scan(s, rows, wide)
@@ -116,7 +118,7 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     else:
         going = patching(s.splits, s.trees, s.columns) if in_patches else walking(s.steps)
         few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes, least)
-    together, chunks, rest = (0, 0, rows) if s.numbers else _chunks(rows, few, wide)
+    together, chunks, rest = (0, 0, rows) if s.numbers else _chunks(rows, few, wide, pairs)
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
     gathered = 0 if wide or leaves <= WIDTHS_IN_PARTS[1] else chunks * values
@@ -158,14 +160,20 @@ def scan(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
     return work | {f"{kernel}: {name}": rest * count for name, count in counts.items() if name != "call"}
 
 
-def _chunks(rows: int, few: int, wide: bool) -> tuple[int, float, int]:
+def _chunks(rows: int, few: int, wide: bool, pairs: bool = False) -> tuple[int, float, int]:
     """(chunks that are scanned four at once, all chunks of 64 rows, the rows that are left), where fewer than `few` rows are left."""
     least, for_all = (ROWS_IN_VECTOR, ROWS_FOR_ALL) if wide else (HALF, ROWS_FOR_ALL_IN_HALVES)
     together = (rows + EVERY - for_all) // EVERY * VECTORS_OF_PIECES
     least_of_whole = few if wide else least + few // 2
-    whole = max(together, (rows + ROWS_IN_VECTOR - least_of_whole) // ROWS_IN_VECTOR)
+    behind = rows - together * ROWS_IN_VECTOR
+    paired = 2 * (max(behind + PAIR - ROWS_IN_VECTOR - 1 - few // 2, 0) // PAIR) if pairs else 0
+    whole = max(together + paired, (rows + ROWS_IN_VECTOR - least_of_whole) // ROWS_IN_VECTOR)
     half = 0 if wide else max((rows - whole * ROWS_IN_VECTOR + least - few) // least, 0)
-    return together, whole + COST_OF_HALF * half, max(rows - whole * ROWS_IN_VECTOR - half * least, 0)
+    return (
+        together,
+        whole - (1 - COST_OF_PAIR) * paired + COST_OF_HALF * half,
+        max(rows - whole * ROWS_IN_VECTOR - half * least, 0),
+    )
 
 
 def _searched_alone(rows: int, least: int) -> int:
@@ -204,6 +212,8 @@ def select(s: Shape, rows: int) -> Mapping[str, float]:
 STRATEGIES: dict[str, Work] = {"walk": walk, "patches": patches, "scan": scan, "select": select}
 """The strategies to choose from, with their work. The three of the Hummingbird paper are never faster here: 1,000 rows of 100 trees of
 depth 6 take 0.84 ms by perf_tree_trav, 0.5 ms walked, 0.1 ms scanned."""
+STRATEGIES_OF_PAIRS: dict[str, Work] = STRATEGIES | {"scan": functools.partial(scan, pairs=True)}
+"""The same where two chunks are scanned together. The times are fitted without that, since most results are older."""
 STRATEGIES_WITHOUT_AVX512: dict[str, Work] = {
     "walk": walk,
     "patches": functools.partial(patches, wide=False),
