@@ -366,5 +366,5 @@ def _sparse(model: Any, graph: Graph) -> dict[str, tuple[str, ...]]:
     if "transform" not in graph.outputs or not type(model).__module__.startswith("sklearn."):
         return {}
     found = tuple(sparse_format(model, given) for given in ("", "csr *", "csc *"))
-    kind = sparse_class()
+    kind = sparse_class(model)
     return {"transform": tuple(name and f"{name[:3]}_{kind}{name[3:]}" for name in found)} if any(found) else {}

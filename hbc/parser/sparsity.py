@@ -12,6 +12,7 @@ from hbc.ops.tensor import Concat
 from hbc.parser.frame import Frame
 from hbc.parser.front_door import maker
 from hbc.parser.registry import public_name
+from hbc.parser.release import since
 
 KEEPING = (
     *("preprocessing.", "feature_selection.", "impute.", "feature_extraction."),
@@ -85,12 +86,14 @@ ALWAYS_CSC = ("preprocessing.QuantileTransformer", "impute.SimpleImputer", "impu
 KEEPING_CSC = ("Binarizer", "MaxAbsScaler", "PolynomialFeatures", "RobustScaler", "SparseRandomProjection")
 """Their results are CSC for CSC, otherwise CSR."""
 WIDE_INDICES = ("preprocessing.LabelBinarizer", *(name.removeprefix("sklearn.") for name in GRAPHS))
-"""The indices of their results are int64."""
+"""The indices of their results are int64 since scikit-learn 1.9, and int32 before."""
 CONFIGURED = (
-    *("preprocessing.PolynomialFeatures", "impute.MissingIndicator", "feature_extraction.", "random_projection."),
+    *("impute.MissingIndicator", "feature_extraction.", "random_projection."),
     "kernel_approximation.AdditiveChi2Sampler",
 )
 """Scikit-learn's configuration decides whether their results are scipy's sparse arrays or matrices, whichever the input is."""
+CONFIGURED_LATER = "preprocessing.PolynomialFeatures"
+"""The same since scikit-learn 1.9."""
 
 
 def sparse_format(m: Any, given: str) -> str:
@@ -112,12 +115,13 @@ def sparse_format(m: Any, given: str) -> str:
     if name in ("pipeline.FeatureUnion", "compose.ColumnTransformer"):
         members = m.transformer_list if name == "pipeline.FeatureUnion" else m.transformers_
         return "csr *" if any(sparse_format(member[1], given).endswith("*") for member in members) else "csr"
-    kind = " *" if given.endswith("*") and not name.startswith(CONFIGURED) else ""
+    configured = name.startswith(CONFIGURED) or (name == CONFIGURED_LATER and since(1, 9))
+    kind = " *" if given.endswith("*") and not configured else ""
     if name in ALWAYS_CSC:
         return "csc" + kind
     if given.startswith("csc") and name.rpartition(".")[2] in KEEPING_CSC:
         return "csc" + kind
-    return "csr i64" if name in WIDE_INDICES else "csr" + kind
+    return "csr i64" if name in WIDE_INDICES and since(1, 9) else "csr" + kind
 
 
 def may_be_sparse(x: Node, missing: bool = False) -> bool:
@@ -133,8 +137,11 @@ def may_be_sparse(x: Node, missing: bool = False) -> bool:
     return any(may_be_sparse(source, missing) for source in x.inputs)
 
 
-def sparse_class() -> str:
-    """Either "array" or "matrix": the classes of scipy.sparse that scikit-learn is configured to return (its `sparse_interface`)."""
-    sklearn = sys.modules.get("sklearn")
-    interface = sklearn.get_config().get("sparse_interface") if sklearn is not None else None
-    return "array" if interface == "sparray" else "matrix"
+def sparse_class(m: Any) -> str:
+    """Either "array" or "matrix": the classes of scipy.sparse that `m.transform` returns. Since scikit-learn 1.9 its configuration decides
+    (`sparse_interface`). Before, SplineTransformer alone returns arrays."""
+    if since(1, 9):
+        return "array" if sys.modules["sklearn"].get_config()["sparse_interface"] == "sparray" else "matrix"
+    while public_name(type(m)) == "sklearn.pipeline.Pipeline":
+        m = m.steps[-1][1]
+    return "array" if public_name(type(m)) == "sklearn.preprocessing.SplineTransformer" else "matrix"

@@ -18,6 +18,7 @@ from hbc.parser import registry
 from hbc.parser.frame import Frame, Refusal, as_matrix
 from hbc.parser.front_door import Notes, as_numbers, noting
 from hbc.parser.registry import Outputs, load_converters, public_name
+from hbc.parser.release import require_release
 from hbc.parser.replaced import replaced_inside, replaced_methods
 from hbc.parser.unsupported import reason_against
 
@@ -97,10 +98,11 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
 
 def require_convertible(model: Any) -> None:
     """Raise UnsupportedOperatorError or NotFittedError if the model cannot convert, for any input: its class has no converter, it is not
-    fitted, or methods were replaced on the instance."""
+    fitted, or methods were replaced on the instance; BackendUnavailableError if its library is too old."""
     name, path = public_name(type(model)), ".".join(_walk.get().notes.path)
     if name not in registry.CONVERTERS:
         raise UnsupportedOperatorError(culprits=[_unknown(type(model), name, path)])
+    require_release(name.partition(".")[0])
     if not _is_fitted(model):
         raise NotFittedError(operator=name, path=path)
     _walk.get().seen.add(id(model))

@@ -84,9 +84,11 @@ class CountTerms(_NamedColumns):
 @operator
 class CountItems(_NamedColumns):
     """y[N, width] from the dicts x[N]. A number (None is NaN) goes to the column of its key. A string goes as 1 to the column of
-    "key" + separator + string, and so does each string of a list. Keys without a column are ignored (DictVectorizer.transform)."""
+    "key" + separator + string, and so does each string of a list. Keys without a column are ignored (DictVectorizer.transform). As a sparse
+    matrix it has indices of int64 (scikit-learn before 1.9: int32)."""
 
     separator: str
+    index: DType = "i64"
 
     creates_missing = True
 
@@ -103,7 +105,8 @@ class CountItems(_NamedColumns):
             data = np.array([value for _, value in found], NUMPY_DTYPES[self.dtype])
         except OverflowError:  # an integer beyond float64
             return None
-        return Rows(np.array([0, len(found)]), np.array([column for column, _ in found], np.int64), data, self.width)
+        kind = NUMPY_DTYPES[self.index]
+        return Rows(np.array([0, len(found)], kind), np.array([column for column, _ in found], kind), data, self.width)
 
     def _strings_named(self, item: dict[Any, Any]) -> dict[Any, Any] | None:
         """The dict with 1 for `key + separator + string` in place of each string. None if two of its keys are the same then."""
@@ -135,7 +138,8 @@ class CountItems(_NamedColumns):
         y = sorted_rows(
             row, column, numbers, len(x), self.width, unique=numbers_only is not None or len(np.unique(key)) == len(key)
         )
-        return replace(y, indptr=y.indptr.astype(np.int64), indices=y.indices.astype(np.int64))  # the source's dtypes
+        kind = NUMPY_DTYPES[self.index]
+        return replace(y, indptr=y.indptr.astype(kind), indices=y.indices.astype(kind))
 
     def _named(self, item: Any) -> Iterator[tuple[Any, Any]]:
         if not isinstance(item, Mapping):

@@ -18,6 +18,7 @@ from hbc.ops.functions import Function
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import note, note_input
 from hbc.parser.registry import ONE_DIMENSIONAL, Described, Result, converts, describes, public_name
+from hbc.parser.release import since
 from hbc.parser.sklearn.preprocessing import standard_scaler
 from hbc.parser.sklearn.shared.common import as_float, checked, own_float
 from hbc.parser.sparsity import is_sparse, may_be_sparse
@@ -52,10 +53,13 @@ def _yeo_johnson(x: Node, lambdas: Array) -> Node:
     straight = np.stack([np.abs(lambdas) < eps, ~(np.abs(lambdas - 2) > eps)])  # there the logarithm itself is the result
     powers = np.stack([lambdas, 2 - lambdas]).astype(dtype)
     divisors = np.where(straight, 1, powers) * np.array([[1], [-1]], dtype)
-    curved = t.div(
-        Function("expm1")(t.mul(t.where(positive, powers[0], t.constant(powers[1])), logs)),
-        t.where(positive, divisors[0], t.constant(divisors[1])),
-    )
+    power = t.where(positive, powers[0], t.constant(powers[1]))
+    if since(1, 9):
+        above = Function("expm1")(t.mul(power, logs))
+    else:  # before, 1 + |x| and its power are rounded
+        base = Function("log")(t.cast(t.add(t.absolute(x), 1.0), "f64"))
+        above = t.sub(t.cast(Function("exp")(t.mul(t.cast(power, "f64"), base)), common), 1.0)
+    curved = t.div(above, t.where(positive, divisors[0], t.constant(divisors[1])))
     if not straight.any():
         return curved
     signed = t.where(positive, logs, t.neg(logs))
@@ -120,9 +124,14 @@ def quantile_transformer(m: Any, x: Node) -> Result:
 # --- splines ---------------------------------------------------------------------------------------------------------
 
 
+def _missing_as_zeros(m: Any) -> bool:
+    """Whether missing values become zeros. Otherwise they are rejected."""
+    return since(1, 8) and m.handle_missing == "zeros"  # 1.8 has the option
+
+
 @converts("sklearn.preprocessing.SplineTransformer")
 def spline_transformer(m: Any, x: Node) -> Result:
-    missing = m.handle_missing == "zeros"
+    missing = _missing_as_zeros(m)
     if missing and m.sparse_output and m.n_features_in_ > 1 and m.extrapolation not in ("constant", "linear"):
         reason = "with sparse_output=True, the source's result for a missing value depends on the other rows of the call."
         raise Refusal(reason, "Use sparse_output=False, or extrapolation='constant'.")
@@ -186,14 +195,14 @@ def _extrapolated(m: Any, x: Node, basis: BSplines, source: str) -> Node:
         raise Refusal("its knots are too few for its degree and extrapolation.", "Use more knots.")
     if m.extrapolation == "constant" and degree == 0 and splines > 1 and not m.sparse_output:
         # The source fails above the upper bound: `f_max[-0:]` has all splines, and numpy cannot broadcast them to no columns.
-        x = _rejected_where(m, t.less(upper, x), x, allow_nan=m.handle_missing == "zeros")
+        x = _rejected_where(m, t.less(upper, x), x, allow_nan=_missing_as_zeros(m))
     if m.sparse_output and source != "f64":
         # The source replaces values outside of the knots by the lower bound, in the dtype of the input. If the rounded bound is outside
         # itself, the source raises an error.
         rounded = lower.astype(NUMPY_DTYPES[source]).astype(np.float64)
         short = t.constant((rounded < basis.knots[:, basis.degree]) | (rounded > basis.knots[:, -basis.degree - 1]))
         inside = t.logical_and(t.less_equal(lower, x), t.less_equal(x, upper))
-        x = _rejected_where(m, t.logical_and(short, t.logical_not(inside)), x, allow_nan=m.handle_missing == "zeros")
+        x = _rejected_where(m, t.logical_and(short, t.logical_not(inside)), x, allow_nan=_missing_as_zeros(m))
     clamped = t.minimum(t.maximum(x, lower), upper)
     shape = (width, basis.outputs)
     y = t.reshape(basis(clamped), "N", *shape)

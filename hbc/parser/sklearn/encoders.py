@@ -34,6 +34,7 @@ from hbc.parser.registry import (
     public_name,
     returns_without_rows,
 )
+from hbc.parser.release import since
 from hbc.parser.sklearn.shared.common import checked
 
 
@@ -156,11 +157,12 @@ class Encoder:
     def _warning(self) -> str:
         """The words of OneHotEncoder's warning for the code of unknown categories; "" if it does not warn."""
         drops = getattr(self.m, "drop", None) is not None
+        infrequent = "the infrequent category." if since(1, 8) else "all zeros"  # the source said so of both
         match getattr(self.m, "handle_unknown", ""):
             case "warn":
-                return "the infrequent category."
+                return infrequent
             case "infrequent_if_exist" if drops:
-                return "the infrequent category."
+                return infrequent
             case "ignore" if drops:
                 return "all zeros"
         return ""
@@ -307,7 +309,7 @@ def _one_hot_codes(encoder: Encoder, i: int) -> tuple[Array, int]:
     mapping = encoder.infrequent(i)
     if mapping is None:
         return np.arange(encoder.categories[i].size), -1
-    shared = encoder.m.handle_unknown in ("infrequent_if_exist", "warn")
+    shared = encoder.m.handle_unknown in ("infrequent_if_exist", "warn" if since(1, 8) else "")  # before, "warn" gives zeros
     return mapping, int(mapping[encoder.m._infrequent_indices[i][0]]) if shared else -1
 
 

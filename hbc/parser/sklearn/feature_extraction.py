@@ -18,6 +18,7 @@ from hbc.ops.vectorizers.weights import DivideByNorm, Entries, Weigh
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_matrix, untouched
 from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, converts, describes, takes_items
+from hbc.parser.release import since
 from hbc.parser.sklearn.encoders import output_dtype
 from hbc.parser.sklearn.shared.common import as_float, checked, float_of
 
@@ -180,7 +181,8 @@ def dict_vectorizer(m: Any, x: Node | Frame) -> Result:
     if not (isinstance(m.dtype, (type, np.dtype)) and issubclass(np.dtype(m.dtype).type, np.floating)):
         raise Refusal(f"its dtype is {m.dtype!r}, to which it converts every value.", "Choose numpy.float32 or numpy.float64.")
     terms, ends, columns = read_once(_vocabulary, m.vocabulary_)
-    y = CountItems(terms, ends, columns, len(m.vocabulary_), dtype, m.separator)(_column(x, objects=True))
+    index: DType = "i64" if since(1, 9) else "i32"
+    y = CountItems(terms, ends, columns, len(m.vocabulary_), dtype, m.separator, index)(_column(x, objects=True))
     return checked(m, y, allow_nan=True, allow_inf=True)
 
 

@@ -22,6 +22,7 @@ from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix
 from hbc.parser.front_door import note_input
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
+from hbc.parser.release import since
 from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.sklearn.tree import accepts_nan, read_tree, single
 from hbc.parser.walk import child, transform_child
@@ -74,6 +75,11 @@ def _probabilities(m: Any, raw: Node) -> Node:
 # --- GradientBoosting ------------------------------------------------------------------------------------------------
 
 
+def _least_probability() -> float:
+    """The least probability that an init estimator is taken to give."""
+    return float(np.finfo(np.float64 if since(1, 8) else np.float32).eps)
+
+
 def _boosted(m: Any) -> TreeEnsemble:
     """The trees of all stages, their values multiplied by the learning rate. Their base is the init prediction if it is constant."""
     rounds, outputs = m.estimators_.shape
@@ -87,7 +93,7 @@ def _constant_init(m: Any, outputs: int) -> Array:
     name = public_name(type(m.init_))
     if name == "sklearn.dummy.DummyClassifier" and m.init_.strategy == "prior":
         prior = np.asarray(m.init_.class_prior_)[None]
-        eps = np.finfo(np.float64).eps
+        eps = _least_probability()
         prior = np.clip(prior if m._loss.is_multiclass else prior[:, 1], eps, 1 - eps, dtype=np.float64)
         return np.asarray(m._loss.link.link(prior)).ravel()
     if name == "sklearn.dummy.DummyRegressor":
@@ -113,7 +119,7 @@ def _init(m: Any, x: Node, classifier: bool) -> Node:
     proba = t.cast(proba, "f64")
     if not m._loss.is_multiclass:
         proba = t.take(proba, np.array([1]), axis=1)
-    eps = float(np.finfo(np.float64).eps)
+    eps = _least_probability()
     return link(t.minimum(t.maximum(proba, eps), 1 - eps))
 
 

@@ -17,6 +17,7 @@ from hbc.ops.missing import Impute, ImputeText, MissingText
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
 from hbc.parser.front_door import as_numbers, in_dtype_of, note, note_input
 from hbc.parser.registry import Result, converts, public_name
+from hbc.parser.release import since
 from hbc.parser.sklearn.shared.common import as_float, checked, own_float, rejected, without_missing
 from hbc.parser.walk import child, transform_child
 
@@ -63,12 +64,18 @@ def _bits(fill: Array) -> int:
     return fits[0] if fits else 64
 
 
+def _fill_dtype(m: Any) -> Any:
+    """The dtype that fill values are cast to."""
+    return m._fill_dtype if since(1, 8) else m.statistics_.dtype  # 1.8 keeps statistics as Python objects
+
+
 @converts("sklearn.impute.SimpleImputer", frame=True)
 def simple_imputer(m: Any, x: Node | Frame) -> Result:
     missing = Missing(m.missing_values)
     statistics = np.asarray(m.statistics_)
     empty = np.array([item != item for item in statistics.tolist()], bool)
-    kept = np.arange(len(statistics)) if m.keep_empty_features else np.flatnonzero(~empty)
+    keeps_empty = m.keep_empty_features or (m.strategy == "constant" and not since(1, 8))  # 1.8 drops them for "constant", too
+    kept = np.arange(len(statistics)) if keeps_empty else np.flatnonzero(~empty)
     if m._fit_dtype.kind == "O":
         return _impute_strings(m, as_frame(x), missing, statistics, kept)
     if m.strategy not in ("most_frequent", "constant"):
@@ -79,19 +86,19 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
         note(x, Column(objects_stay=True, returned=True))
         if missing.nan:
             note(x, Column(none_apart=True))
-        if (m.strategy == "constant" and m._fill_dtype.kind == "i") or not (missing.nan or (statistics[kept] >= 0).all()):
+        if (m.strategy == "constant" and _fill_dtype(m).kind == "i") or not (missing.nan or (statistics[kept] >= 0).all()):
             note(x, Column(signed=True))
     given = x = as_numbers(x)
     dtype = NUMPY_DTYPES[x.type.dtype]
     nan = missing.nan or missing.na
     x = checked(m, x, allow_nan=nan)
-    if m.strategy == "constant" and not np.can_cast(m._fill_dtype, dtype, casting="same_kind"):
-        x = rejected(m, x, f"this imputer was fitted on {m._fill_dtype}")
+    if m.strategy == "constant" and not np.can_cast(_fill_dtype(m), dtype, casting="same_kind"):
+        x = rejected(m, x, f"this imputer was fitted on {_fill_dtype(m)}")
     mask = missing.mask(x)
     y = select_columns(x, kept.tolist())
     try:
         with np.errstate(invalid="ignore"):
-            fill = statistics[kept].astype(m._fill_dtype).astype(dtype)
+            fill = statistics[kept].astype(_fill_dtype(m)).astype(dtype)
     except OverflowError as error:
         raise Refusal(
             f"its fill_value does not fit the dtype that it was fitted on, and the source fails too ({error})."

@@ -16,6 +16,7 @@ from hbc.parser.frame import Refusal
 from hbc.parser.front_door import note
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
+from hbc.parser.release import since
 from hbc.parser.sklearn.linear import affine, coefficients, float_type, logistic
 from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.sklearn.shared.distances import euclidean_distances, squared_expanded
@@ -64,7 +65,10 @@ def _gaussian(m: Any, x: Node) -> Node:
         linear = t.mul(_with(t.mul, _product(x, means.T), precisions), 2.0)
         norms = _with(t.mul, t.sum_(t.mul(x, x), 1, keepdims=True), precisions[None])
         squares = _sum(_with(lambda a, b: t.sub(b, a), linear, np.sum(means**2, axis=1) * precisions), norms)
-    return _with(t.add, t.mul(t.add(squares, float(width * np.log(2 * np.pi))), -0.5), np.atleast_1d(determinant))
+    constant = np.log(2 * np.pi)
+    if not since(1, 8):  # before, the source casts it to the dtype of X: for integers that cuts off its fraction
+        constant = constant.astype(NUMPY_DTYPES[x.type.dtype])
+    return _with(t.add, t.mul(t.add(squares, float(width * constant)), -0.5), np.atleast_1d(determinant))
 
 
 def _sum(a: Node, b: Node) -> Node:

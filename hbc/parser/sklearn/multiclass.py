@@ -15,6 +15,7 @@ from hbc.parser.frame import Frame, Refusal, select_columns
 from hbc.parser.front_door import keeps_dtypes, note_input
 from hbc.parser.labels import labels
 from hbc.parser.registry import Outputs, Result, converts, public_name
+from hbc.parser.release import since
 from hbc.parser.sklearn.pipeline import gives_input_to, taken_in_order
 from hbc.parser.sklearn.shared.common import as_float, checked
 from hbc.parser.sklearn.shared.members import (
@@ -81,7 +82,9 @@ def one_vs_rest_classifier(m: Any, x: Node | Frame) -> Result:
     kind = m.label_binarizer_.y_type_
     outputs: dict[str, Node] = {}
     if kind == "multiclass":
-        outputs["predict"] = labels(m.classes_, t.argmax(scores, 1))
+        # Of equal scores the first one wins, and before scikit-learn 1.8 the last one.
+        order = np.arange(len(m.classes_))[:: 1 if since(1, 8) else -1]
+        outputs["predict"] = labels(m.classes_[order], t.argmax(t.take(scores, order, axis=1), 1))
         if keeps_dtypes(x):
             # The source compares scores of longdouble with their maxima in float64, and so finds no class.
             note_input(Arrays(plain_floats=True))

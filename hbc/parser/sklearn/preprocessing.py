@@ -18,6 +18,7 @@ from hbc.ops.scaling import Affine, Binarize, Clip, Normalize, Standardize
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import ANY_INTEGER, in_dtype_of, note, note_input, sparse_values_round_otherwise
 from hbc.parser.registry import Result, converts
+from hbc.parser.release import since
 from hbc.parser.sklearn.shared.common import as_float, checked, float_of, own_float
 from hbc.parser.sparsity import is_sparse, may_be_sparse, of_a_graph
 
@@ -38,7 +39,7 @@ def standard_scaler(m: Any, x: Node) -> Result:
     sparse = _scaled_sparsely(x, m.scale_ if m.with_std else None)
     if sparse is not None:
         return sparse
-    dtype = NUMPY_DTYPES[x.type.dtype]  # the source casts its parameters to the dtype of X
+    dtype = NUMPY_DTYPES[x.type.dtype if since(1, 8) else "f64"]  # 1.8 casts its parameters to the dtype of X
     mean = np.asarray(m.mean_, dtype) if m.with_mean else None
     scale = np.asarray(m.scale_, dtype) if m.with_std else None
     return Standardize(mean, scale)(x)
@@ -65,7 +66,7 @@ def max_abs_scaler(m: Any, x: Node) -> Result:
     x = own_float(checked(m, x, allow_nan=True))
     y = _scaled_sparsely(x, m.scale_)
     y = Standardize(None, m.scale_)(x) if y is None else y
-    return Clip(-1.0, 1.0)(y) if m.clip else y
+    return Clip(-1.0, 1.0)(y) if since(1, 8) and m.clip else y  # 1.8 has the option
 
 
 @converts("sklearn.preprocessing.Normalizer")
