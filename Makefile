@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS := $(VENV)/.docs
 BENCH ?= all
+LEAST := tvm,sklearn,lightgbm,xgboost,catboost,frames
 
 # pip compiles nothing (--no-compile), since it compiles all, on one core. The large packages are compiled on all cores. The processes of
 # pytest, which start together, would each compile them: 24 of 43 CPU seconds before their first test. What else a process imports it
@@ -13,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 LARGE := numpy scipy sklearn pandas polars torch tvm dask distributed mlflow
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-bare test-latest wheel golden golden-diff lint format docs docs-serve bench clean
+.PHONY: help demo test test-slow test-bare test-latest test-least wheel golden golden-diff lint format docs docs-serve bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +51,15 @@ test-latest:  ## the test suite with the newest of every library, in an environm
 	$(VENV)-latest/bin/python -m pip freeze
 	$(VENV)-latest/bin/python -m pytest -n auto --dist worksteal
 
+test-least:  ## the table of estimators with the least versions that hbc's extras take, in an environment of its own (.venv-least)
+	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.11; none was found. Set PYTHON=/path/to/python3."; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)-least
+	$(VENV)-least/bin/python -m pip install --quiet --no-compile uv
+	$(VENV)-least/bin/uv pip install --quiet --python $(VENV)-least/bin/python --resolution lowest-direct --editable ".[$(LEAST)]" "pytest>=8"
+	$(VENV)-least/bin/uv pip list --python $(VENV)-least/bin/python
+	HBC_OLD_LIBRARIES=1 $(VENV)-least/bin/python -m pytest -m "slow or not slow" -k "agrees_with_its_source and numpy" tests/test_estimators.py
+	HBC_OLD_LIBRARIES=1 $(VENV)-least/bin/python -m pytest tests/test_estimators.py
+
 wheel: $(INSTALLED)  ## build the wheel and the source archive into dist/, then install the wheel into an empty environment and use it
 	rm -rf build dist
 	$(BIN)/python -m build --no-isolation
@@ -85,4 +95,4 @@ bench: $(INSTALLED)  ## every benchmark, with its peers, on a quiet machine: hou
 	$(BIN)/python -m benchmarks $(BENCH); status=$$?; $(BIN)/python -m benchmarks render && exit $$status
 
 clean:  ## remove the environment and what was built
-	rm -rf $(VENV) $(VENV)-bare $(VENV)-latest build dist docs/_build demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-bare $(VENV)-latest $(VENV)-least build dist docs/_build demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache
