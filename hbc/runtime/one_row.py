@@ -17,7 +17,7 @@ from hbc.errors import InvalidInputError
 from hbc.ir.coded_strings import dense
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.origins import Origins
-from hbc.ir.signature import Guard
+from hbc.ir.signature import NA, Guard
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import record
 from hbc.runtime.host import HostedExecutable, Labels
@@ -48,7 +48,7 @@ class Remembered(dict[Any, Any]):
         self.unknown: Any = None
 
     def __missing__(self, key: Any) -> Any:
-        if type(key) is str and self.unknown is not None:
+        if type(key) is str and self.unknown is not None and key != NA:  # the usual way says whether NA is accepted
             if not key.isascii():
                 key.encode()  # a lone surrogate: the usual way says what it is
             return self.unknown

@@ -93,7 +93,7 @@ def test_categories_that_no_tree_reads_are_looked_at(backend: str) -> None:
         for value in ("other", 7):
             other = frame[:rows].assign(c=value)
             np.testing.assert_allclose(compiled.predict(other), model.predict(other), rtol=1e-9)
-        for missing in (None, np.nan):
+        for missing in (None, np.nan, pd.NA):
             given = other.astype({"c": object})
             given.loc[rows - 1, "c"] = missing
             for predict, error in ((model.predict, Exception), (compiled.predict, hbc.InvalidInputError)):
