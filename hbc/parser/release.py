@@ -1,4 +1,4 @@
-"""The releases of the source libraries. hbc computes as the installed one does, where it knows how: an older one may differ."""
+"""The releases of the source libraries. hbc computes as the installed release does, and refuses those that it was not compared with."""
 
 from __future__ import annotations
 

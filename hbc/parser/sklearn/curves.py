@@ -47,7 +47,7 @@ def _yeo_johnson(x: Node, lambdas: Array) -> Node:
     logarithm: it is in x's dtype, the rest in the common dtype of x and λ (scipy.stats.yeojohnson)."""
     dtype = np.result_type(NUMPY_DTYPES[x.type.dtype], lambdas.dtype)
     common = dtype_name(dtype)
-    eps = np.finfo(dtype).eps
+    eps = np.finfo(dtype if since(1, 9) else np.float64).eps
     positive = t.less_equal(0.0, x)
     logs = t.cast(Function("log1p_abs")(x), common)
     straight = np.stack([np.abs(lambdas) < eps, ~(np.abs(lambdas - 2) > eps)])  # there the logarithm itself is the result
