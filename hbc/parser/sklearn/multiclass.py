@@ -82,9 +82,11 @@ def one_vs_rest_classifier(m: Any, x: Node | Frame) -> Result:
     kind = m.label_binarizer_.y_type_
     outputs: dict[str, Node] = {}
     if kind == "multiclass":
-        # Of equal scores the first one wins, and before scikit-learn 1.8 the last one.
-        order = np.arange(len(m.classes_))[:: 1 if since(1, 8) else -1]
-        outputs["predict"] = labels(m.classes_[order], t.argmax(t.take(scores, order, axis=1), 1))
+        if since(1, 8):
+            outputs["predict"] = labels(m.classes_, t.argmax(scores, 1))
+        else:  # before, of equal scores the last one wins
+            last_first = np.arange(len(m.classes_))[::-1]
+            outputs["predict"] = labels(m.classes_[last_first], t.argmax(t.take(scores, last_first, axis=1), 1))
         if keeps_dtypes(x):
             # The source compares scores of longdouble with their maxima in float64, and so finds no class.
             note_input(Arrays(plain_floats=True))
