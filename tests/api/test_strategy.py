@@ -204,10 +204,13 @@ def points(factors: dict[str, dict[str, float]]) -> list[benchmark.Point]:
 
 
 def test_the_fit_finds_coefficients_again() -> None:
+    walk = {"call by blocks": 4e4, "row, tree and block": 8.0, "call": 8e4, "row and full level": 2.0}
     truth = {
+        "walk": walk,
         "tree_trav": {"call": 5e4, "row and step": 6.0},
         "gemm": {"call": 2e4, "row and product": 0.5},
-        "scan": {"call": 9e4, "row and split": 0.25, "block and step": 9e3},
+        "scan": {"call": 9e4, "row and split": 0.25, "block and step": 9e3}
+        | {f"walk: {name}": time for name, time in walk.items()},
     }
     measured = points(truth)
     fitted = benchmark.fit("torch", measured)
@@ -217,6 +220,7 @@ def test_the_fit_finds_coefficients_again() -> None:
     judged = benchmark.judged("torch", measured)
     assert (judged["cost model, rows known"] <= benchmark.WITHIN).mean() > 0.95
     assert (judged["always gemm"] <= benchmark.WITHIN).mean() < 0.9
+    assert all(p.seconds["scan"] == p.seconds["walk"] for p in measured if p.rows == 1), "few rows of a scan are walked"
     again = benchmark.from_json(json.loads(json.dumps(benchmark.as_json(measured))))
     assert [(p.model, p.shape, p.rows) for p in again] == [(p.model, p.shape, p.rows) for p in measured]
     assert "| torch |" in benchmark.table({"torch": again})

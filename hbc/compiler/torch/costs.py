@@ -11,6 +11,7 @@ from hbc.compiler.torch.ranked import HALVINGS
 from hbc.compiler.torch.ranked import TOP as RANKED_TOP
 from hbc.compiler.torch.run import BLOCK_BYTES
 from hbc.compiler.torch.scan import FEW as SEARCHED
+from hbc.compiler.torch.scan import LANES, WALKED
 from hbc.compiler.torch.walk import ALIKE, AT_ONCE, LEAST_ROWS, levels
 from hbc.ops.tree_ranks import MOST_IN_PLANE
 
@@ -19,8 +20,11 @@ L2 = 1 << 20
 """The size of the second-level cache, in bytes."""
 
 
-def scan(s: Shape, rows: int) -> Mapping[str, float]:
-    """The work of the strategy "scan", which takes as many steps as the largest tree has splits."""
+def scan(s: Shape, rows: int, few: int) -> Mapping[str, float]:
+    """The work of the strategy "scan": that of "walk" for at most WALKED walks. For more it takes as many steps as the largest tree has
+    splits."""
+    if rows * s.trees <= WALKED:
+        return {f"walk: {name}": count for name, count in walk(s, rows, few).items()}
     numbers, halvings = rows * s.columns, _halvings(s)
     ranking = {"searched number": numbers}
     if numbers > SEARCHED:
@@ -30,7 +34,7 @@ def scan(s: Shape, rows: int) -> Mapping[str, float]:
         **ranking,
         "block and step": LOWERED.blocks(rows, 2 * s.trees) * (s.leaves - 1),
         "split": s.splits,
-        "row and split": rows * s.splits,
+        "row and split": -(-rows // LANES) * LANES * s.splits,
         "row and plane": rows * s.planes,
         "row and value of a leaf": rows * s.trees * s.width,
     }
@@ -96,4 +100,4 @@ def _by_blocks(s: Shape, rows: int) -> Mapping[str, float]:
 
 def works(few: int) -> dict[str, Work]:
     """The work by strategy. few: the most walks that go by blocks."""
-    return {"scan": scan, "walk": partial(walk, few=few), **LOWERED.strategies}
+    return {"walk": partial(walk, few=few), "scan": partial(scan, few=few), **LOWERED.strategies}

@@ -10,6 +10,7 @@ torch._int_mm, exact, with AMX) take 20 ns a row for 64 splits and leaves, witho
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import numpy as np
@@ -17,8 +18,11 @@ import torch
 from torch import Tensor
 
 from hbc.compiler.torch.exact import Function, exporting, scripted
+from hbc.compiler.torch.few import BLOCKS, steps_of, sum_of_one_row
 from hbc.compiler.torch.leaves import add_leaves, pack_values
+from hbc.compiler.torch.ranked import ARRAYS as RANKED
 from hbc.compiler.torch.ranked import edges_of, ranks
+from hbc.compiler.torch.walk import ENCODING, TABLES, depths_of, numbered, reached_by_few, sizes_now, walkable
 from hbc.ir.graph import Operator
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -26,13 +30,20 @@ from hbc.ops.tree_ranks import rank_encode
 
 MOST_LEAVES = 256
 """The largest number of leaves of a tree, since a byte holds the number of a leaf."""
-SHARED = 11
-"""The number of arrays of `pack` that are parameters of `scan`. The others describe the leaves."""
+SPLITS = 11
+"""The number of arrays of `pack` that are `splits` of `sums`. Behind them lies `of_leaves`, and then `nodes`."""
 TREES_AT_ONCE = 64
 """The number of trees whose leaf values are in memory together."""
 FEW = 1 << 10
 """The largest number of numbers that searchsorted ranks. `ranks` takes a fifth of its time for each, but calls four operators for each
 halving."""
+
+LANES = 64
+"""Rows are filled up to a multiple of so many, the bytes of a vector. PyTorch tests the rest of a row of a matrix byte by byte: 63 rows of
+500 trees of 31 leaves took 0.92 ms, and 64 take 0.67 (Zen 5)."""
+WALKED = 5 << 11
+"""The largest number of walks (rows × trees) that are walked instead. For few rows the calls of a scan's operators take longer than their
+work, and a walk has fewer: one row of 500 trees of 31 leaves takes 0.14 ms by a walk and 0.47 by a scan, and 20 rows the same (Zen 5)."""
 
 
 def scannable(op: Operator) -> bool:
@@ -40,24 +51,10 @@ def scannable(op: Operator) -> bool:
     return isinstance(op, TreeEnsemble) and int(op.leaf_counts.max(initial=0)) in range(2, MOST_LEAVES + 1)
 
 
-def scan(
-    x: Tensor,
-    columns: Tensor,
-    edges: Tensor,
-    missing: Tensor,
-    plane_column: Tensor,
-    plane_first: Tensor,
-    below: Tensor,
-    planes: Tensor,
-    least: Tensor,
-    lo: Tensor,
-    change: Tensor,
-    place: Tensor,
-    counts: list[int],
-    few: int,
-) -> Tensor:
-    """The leaf that each row reaches in each tree, u8[T, N], counted from the left of the tree. The parameters are those of `pack`. Splits
-    are sorted by step; step s has counts[s] of them. few: the most numbers that searchsorted ranks."""
+def scan(x: Tensor, splits: list[Tensor], counts: list[int], few: int, lanes: int) -> Tensor:
+    """The leaf that each row reaches in each tree, u8[T, N], counted from the left of the tree. splits: see `pack`. They are sorted by
+    step, and step s has counts[s] of them. few: the most numbers that searchsorted ranks. lanes: LANES, or 1."""
+    columns, edges, missing, plane_column, plane_first, below, planes, least, lo, change, place = splits
     values = x.detach().t().index_select(0, columns)  # a third of the time of selecting in rows and transposing then
     nan = values.isnan()
     searched = x.is_cuda or values.numel() <= few
@@ -67,7 +64,9 @@ def scan(
     if below.size(0) > 0:  # copies of some planes, in which NaN has the rank 0
         without = rows.index_select(0, below)
         rows = torch.cat([rows, without.masked_fill_(nan.index_select(0, plane_column.index_select(0, below)), 0)])
-    leaf = torch.zeros([place.size(0), x.size(0)], dtype=torch.uint8, device=x.device)
+    if lanes > 1:
+        rows = torch.constant_pad_nd(rows, [0, -x.size(0) % lanes])
+    leaf = torch.zeros([place.size(0), rows.size(1)], dtype=torch.uint8, device=x.device)
     right, other = torch.empty_like(leaf), torch.empty_like(leaf)
     start = 0
     for count in counts:
@@ -78,23 +77,76 @@ def scan(
         moves = right[:count].ge_(least[start:end]).gt_(other[:count])
         candidate.bitwise_xor_(moves.mul_(change[start:end]))
         start = end
-    return leaf.index_select(0, place)
+    return leaf.index_select(0, place).narrow(1, 0, x.size(0))
 
 
-def sums(leaf: Tensor, values: Tensor, target: Tensor, base: Tensor, starts: Tensor, at_once: int) -> Tensor:
-    """The sums [N, K] of the values [V, L] of the leaves reached, added in the order of the trees. `starts`: the first leaf of each
-    tree."""
-    total = base.repeat(1, leaf.size(1))
-    memory = torch.empty(at_once * leaf.size(1), dtype=values.dtype, device=leaf.device)
-    for first in range(0, leaf.size(0), at_once):
+def sums(
+    x: Tensor,
+    splits: list[Tensor],
+    of_leaves: list[Tensor],
+    counts: list[int],
+    few: int,
+    lanes: int,
+    at_once: int,
+    nodes: list[list[Tensor]],
+    depths: list[int],
+    sizes: list[int],
+    steps: int,
+) -> Tensor:
+    """The sums [N, K] of the values of the leaves that rows reach, added in the order of the trees.
+
+    splits, of_leaves, nodes: what `pack` returns. counts, few, lanes: see `scan`. at_once: the number of trees whose leaves are looked up
+    together. depths, sizes, steps: those of hbc.compiler.torch.walk.sums, with WALKED."""
+    values, target, base, starts = of_leaves
+    trees, rows = starts.size(0), x.size(0)
+    total = base.repeat(1, rows)
+    if takes_walk(x, trees, nodes, sizes):
+        leaf = walked(x, nodes, depths, sizes, steps)
+        if rows == 1 and not x.is_cuda:
+            return sum_of_one_row(leaf.reshape(-1), values, nodes[2][len(nodes[2]) - 1], base)
+        add_leaves(total, leaf, values, target, torch.empty(trees * rows, dtype=values.dtype, device=x.device))
+        return total.t()
+    leaf = scan(x, splits, counts, few, lanes)
+    memory = torch.empty(at_once * rows, dtype=values.dtype, device=x.device)
+    for first in range(0, trees, at_once):
         some = leaf[first : first + at_once].to(torch.int32).add_(starts[first : first + at_once])
         add_leaves(total, some, values, target[first : first + at_once], memory)
     return total.t()
 
 
-def numbers(leaf: Tensor, ids: Tensor, starts: Tensor) -> Tensor:
-    """The leaves reached, i64[N, T], as the source library numbers them."""
-    return ids.reshape(-1).index_select(0, (leaf.to(torch.int32) + starts).t().reshape(-1)).reshape(leaf.size(1), leaf.size(0))
+def ids(
+    x: Tensor,
+    splits: list[Tensor],
+    of_leaves: list[Tensor],
+    counts: list[int],
+    few: int,
+    lanes: int,
+    at_once: int,
+    nodes: list[list[Tensor]],
+    depths: list[int],
+    sizes: list[int],
+    steps: int,
+) -> Tensor:
+    """The leaves that rows reach, i64[N, T], as the source library numbers them. The parameters are those of `sums`."""
+    known, starts = of_leaves
+    trees, rows = starts.size(0), x.size(0)
+    if takes_walk(x, trees, nodes, sizes):
+        leaf = walked(x, nodes, depths, sizes, steps)
+    else:
+        leaf = scan(x, splits, counts, few, lanes).to(torch.int32) + starts
+    return known.reshape(-1).index_select(0, leaf.t().reshape(-1)).reshape(rows, trees)
+
+
+def takes_walk(x: Tensor, trees: int, nodes: list[list[Tensor]], sizes: list[int]) -> bool:
+    """Whether the rows x are walked. sizes: those of hbc.compiler.torch.walk.sums, with WALKED."""
+    return len(nodes[0]) > 0 and 0 < x.size(0) * trees <= sizes[1]
+
+
+def walked(x: Tensor, nodes: list[list[Tensor]], depths: list[int], sizes: list[int], steps: int) -> Tensor:
+    """The leaves that few rows reach, i32[T, N], in the numbering of `of_leaves`. The parameters are those of `sums`."""
+    encoding, trees, blocks, place = nodes
+    reached = reached_by_few(x, encoding, trees, blocks, depths, sizes, steps)
+    return place[0].index_select(0, reached.reshape(-1)).reshape(reached.size(0), reached.size(1))
 
 
 def _counts(op: TreeEnsemble) -> list[int]:
@@ -104,15 +156,17 @@ def _counts(op: TreeEnsemble) -> list[int]:
 
 
 def pack(op: TreeEnsemble) -> tuple[Array, ...]:
-    """The arrays of an ensemble, in the order of the parameters of `scan`, and then of `sums` and `numbers`:
+    """The arrays of an ensemble, which are the parameters of `scanner(op)`.
 
-    columns i64[C], edges [C, 2^k - 1], missing i32[C, 1]: the columns of x that are ranked, their thresholds, and the rank of NaN. Behind
-    the thresholds stands inf.
+    splits: columns i64[C], edges [C, 2^k - 1], missing i32[C, 1]: the columns of x that are ranked, their thresholds, and the rank of NaN.
+    Behind the thresholds stands inf.
     plane_column i64[P], plane_first i32[P, 1]: the planes of bytes. A plane holds the ranks of a column minus plane_first, as bytes.
     below i64[D]: the planes that are there a second time, with NaN below all ranks.
     planes i64[J], least, lo, change u8[J, 1]: for each split its plane, its rank + 1, its first leaf, and lo xor mid.
     place i64[T]: the position of each tree, the largest tree first.
-    Then for the leaves: what `pack_values` returns, and starts i32[T, 1].
+    of_leaves: what `pack_values` returns, and starts i32[T, 1], the first leaf of each tree.
+    nodes: `encoding`, `trees` and `blocks` of hbc.compiler.torch.walk.pack, and i32 the leaf that each number of a node stands for. Nothing
+    if the ensemble cannot be walked.
     """
     ranked = rank_encode(op)
     splits = np.diff(ranked.starts)
@@ -138,7 +192,14 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
         byte(ranked.split_lo ^ ranked.split_mid),
         place.astype(np.int64),
     )
-    return (*splits_and_planes, *pack_values(op, ranked.leaves), ranked.leaf_starts[:-1, None])
+    of_leaves = *pack_values(op, ranked.leaves), ranked.leaf_starts[:-1, None]
+    if not walkable(op):
+        return *splits_and_planes, *of_leaves
+    *arrays, leaf = numbered(op)
+    place_of_leaf = np.zeros(len(ranked.leaves), np.int32)
+    place_of_leaf[ranked.leaves] = np.arange(len(ranked.leaves))
+    blocks = arrays[ENCODING + TABLES + RANKED :]
+    return *splits_and_planes, *of_leaves, *arrays[: ENCODING + TABLES], *blocks, place_of_leaf[leaf]
 
 
 def row_bytes(op: TreeEnsemble) -> int:
@@ -148,13 +209,15 @@ def row_bytes(op: TreeEnsemble) -> int:
 
 def scanner(op: TreeEnsemble) -> Function:
     """The function that computes an ensemble, from the numbers of rows and then `pack(op)`."""
-    counts = _counts(op)
+    counts, depths, compute = _counts(op), depths_of(op), sums if op.output == "sum" else ids
+    steps = steps_of(max(depths))
+    ends = itertools.accumulate([SPLITS, 4 if op.output == "sum" else 2, ENCODING, TABLES, BLOCKS])
+    parts = list(itertools.pairwise([0, *ends, None]))
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
-        few = sys.maxsize if exporting() else FEW
-        leaf = scripted(scan)(x, *parameters[:SHARED], counts, few)
-        if op.output == "leaf":
-            return scripted(numbers)(leaf, *parameters[SHARED:])
-        return scripted(sums)(leaf, *parameters[SHARED:], TREES_AT_ONCE)
+        splits, of_leaves, *nodes = (list(parameters[start:end]) for start, end in parts)
+        few, lanes = (sys.maxsize, 1) if exporting() else (FEW, LANES)
+        sizes = sizes_now(WALKED)
+        return scripted(compute)(x, splits, of_leaves, counts, few, lanes, TREES_AT_ONCE, nodes, depths, sizes, steps)
 
     return run

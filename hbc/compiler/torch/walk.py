@@ -130,6 +130,24 @@ def leaves(
     return node.reshape(count, rows)
 
 
+def reached_by_few(
+    x: Tensor,
+    encoding: list[Tensor],
+    trees: list[Tensor],
+    blocks: list[Tensor],
+    depths: list[int],
+    sizes: list[int],
+    steps: int,
+) -> Tensor:
+    """The leaves that the rows x, at most sizes[1] walks, reach in all trees, i32[T, N]. The parameters are those of `sums`."""
+    count, rows = trees[0].size(1), x.size(0)
+    if takes_blocks(x, count, steps, sizes):
+        return by_blocks(x.detach(), blocks, steps).reshape(rows, count).t()
+    unranked = [x[0, :0]]
+    x, above, row, _, numbers, places, bits, in_rank = prepared(x, encoding, unranked, trees[0].size(0), count, sizes, False)
+    return leaves(x, above, row, trees, depths, 0, count, numbers, places, bits, in_rank, unranked)
+
+
 def behind_full_levels(
     x: Tensor,
     above: Tensor,
@@ -283,6 +301,12 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
     ranked: what `pack_ranked` returns. blocks: what `pack_blocks` returns. of_leaves: what `pack_values` returns. The last two by the
     numbers of nodes.
     """
+    *arrays, leaf = numbered(op)
+    return *arrays, *pack_values(op, leaf)
+
+
+def numbered(op: TreeEnsemble) -> tuple[Array, ...]:
+    """What `pack` returns without of_leaves, and then the leaf that each number of a node stands for: its row of `op.values`."""
     feature, copied, for_nan = _columns(op)
     only_nan, largest = _only_nan(op), np.finfo(op.threshold.dtype).max
     most = np.full(len(for_nan) if only_nan.any() else 0, np.inf, op.threshold.dtype)
@@ -324,7 +348,7 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
         left.astype(np.int32),
         *pack_ranked(op, feature, full_levels),
         *pack_blocks(op, feature, number, copied, for_nan, most),
-        *pack_values(op, np.where(at_leaf, op.left[order], 0)),
+        np.where(at_leaf, op.left[order], 0),
     )
 
 
@@ -363,20 +387,26 @@ def row_bytes(op: TreeEnsemble) -> int:
     return BLOCK_BYTES // max(AT_ONCE // op.n_trees, LEAST_ROWS)
 
 
+def depths_of(op: TreeEnsemble) -> list[int]:
+    """The depth of the deepest of each 64 trees: a script reads long lists slowly."""
+    return [int(op.depths[first : first + 64].max()) for first in range(0, op.n_trees, 64)]
+
+
+def sizes_now(alike: int) -> list[int]:
+    """`sizes` of `sums`, for eager operators or a trace. alike: the most walks that walk all levels alike. Where torch.export reads the
+    operators, no choice depends on the number of rows."""
+    return [0, 0, AT_ONCE] if exporting() else [FEW if tracing() else FEW_EAGER, alike, AT_ONCE]
+
+
 def walker(op: TreeEnsemble) -> Function:
     """The function that computes an ensemble, from the numbers of rows and then `pack(op)`."""
-    compute = sums if op.output == "sum" else ids
-    depths = [
-        int(op.depths[first : first + 64].max()) for first in range(0, op.n_trees, 64)
-    ]  # a script reads long lists slowly
+    compute, depths = sums if op.output == "sum" else ids, depths_of(op)
     steps = steps_of(max(depths))
     ends = itertools.accumulate([ENCODING, TABLES, RANKED, BLOCKS])
     parts = list(itertools.pairwise([0, *ends, None]))
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
         encoding, trees, ranked, blocks, of_leaves = (list(parameters[start:end]) for start, end in parts)
-        always = exporting()
-        sizes = [0, 0, AT_ONCE] if always else [FEW if tracing() else FEW_EAGER, ALIKE, AT_ONCE]
-        return scripted(compute)(x, encoding, trees, ranked, blocks, depths, of_leaves, sizes, steps, always)
+        return scripted(compute)(x, encoding, trees, ranked, blocks, depths, of_leaves, sizes_now(ALIKE), steps, exporting())
 
     return run

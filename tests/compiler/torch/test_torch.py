@@ -25,7 +25,6 @@ import hbc.compiler.torch.run as running  # noqa: E402
 from hbc.builder import Builder  # noqa: E402
 from hbc.compiler.base import CompileOptions, load_compiler  # noqa: E402
 from hbc.compiler.memory import writable  # noqa: E402
-from hbc.compiler.torch import few, walk  # noqa: E402
 from hbc.compiler.torch.exact import exact_sqrt  # noqa: E402
 from hbc.compiler.torch.products import MOST_PARTS, by_parts  # noqa: E402
 from hbc.compiler.torch.program import Program, entry  # noqa: E402
@@ -311,7 +310,7 @@ def test_tensors_stay_tensors() -> None:
         ([4] * 5, 1, "walk"),
         ([3] * 20, 100_000, "scan"),
         ([5] * 500, 10_000, "scan"),
-        ([3] * 20, None, "walk"),
+        ([3] * 20, None, "scan"),
         ([10] * 3, None, "walk"),
         ([17, 2], None, "walk"),
     ],
@@ -373,33 +372,6 @@ def test_walks_of_few_and_many_trees(name: str, trees: int) -> None:
     np.testing.assert_array_equal(executable.run("predict", [np.ascontiguousarray(X)])[0], op.evaluate(X))
 
 
-@BOTH
-@pytest.mark.parametrize("depth", [1, 3, 4, 5, 8, 9, 40])
-def test_few_rows_walk_as_many_rows_do(name: str, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take blocks of up to four levels. Trees of other depths stand beside a chain of `depth` splits, and every row is at a threshold,
-    one unit beside it, infinite or NaN."""
-    rng = np.random.default_rng(depth)
-    grown = [random_tree(rng, leaves, 4, "f8", rng.normal(size=(30, 1)), True) for leaves in (1, 2, 1 << min(depth, 5))]
-    split, end = np.arange(2 * depth + 1) % 2 == 0, 2 * depth
-    split[end] = False
-    chain = Tree(
-        np.where(split, rng.integers(0, 4, end + 1), -1),
-        rng.normal(size=end + 1),
-        *(np.where(split, np.arange(end + 1) + step, 0) for step in (1, 2)),
-        rng.integers(0, 2, end + 1).astype(bool),
-        rng.normal(size=(end + 1, 1)),
-    )
-    op = replace(join([*grown, chain], np.array([0.5])), strategy="walk")
-    X, x, taken = rows_at_thresholds(rng, op, 60, 4), matrix("f64", 4), []
-    original = few.by_blocks
-    executable = compiled(Graph((x,), {"predict": (op(x),), "apply": (replace(op, output="leaf")(x),)}), name)
-    monkeypatch.setattr(walk, "by_blocks", lambda *given: taken.append(len(given[0])) or original(*given))
-    for some in (*np.split(X, 60), *np.split(X, 12)):
-        np.testing.assert_array_equal(executable.run("predict", [some])[0], op.evaluate(some))
-        np.testing.assert_array_equal(executable.run("apply", [some])[0], replace(op, output="leaf").evaluate(some))
-    assert name == "torchscript" or taken == [*[1] * 120, *[5] * 24]
-
-
 def test_walks_where_only_nan_goes_right() -> None:
     """Such a split has the threshold +inf. With the largest float as another threshold, no float is left for it."""
     largest, inf, nan = np.finfo(np.float64).max, np.inf, np.nan
@@ -422,23 +394,8 @@ def test_walks_where_only_nan_goes_right() -> None:
     assert compiler.supports(only_nan)
     assert not compiler.supports(both.run_as("walk"))
     assert "walk" not in compiler.candidates(both, CompileOptions())  # type: ignore[attr-defined]
-
-
-def test_a_walk_changes_no_buffer_and_has_gradients_of_leaves() -> None:
-    op = stump(0, 0.5).run_as("walk")
-    x = matrix("f64", 2)
-    program = Program(Graph((x,), {"predict": (op(x),)}))
-    before = {name: buffer.clone() for name, buffer in program.named_buffers()}
-    rows_in = torch.tensor([[0.0, 1.0]], dtype=torch.float64, requires_grad=True)
-    for _ in range(2):
-        assert program(rows_in).tolist() == [[10.0]]
-    assert all(torch.equal(before[name], buffer) for name, buffer in program.named_buffers())
-    for buffer in program.buffers():
-        if buffer.is_floating_point():
-            buffer.requires_grad_()
-    program(rows_in).sum().backward()
-    leaves = next(buffer for buffer in program.buffers() if 20.0 in buffer and buffer.requires_grad)
-    assert leaves.grad.tolist() == [[1.0, 0.0]]
+    executable = compiled(Graph((x,), {"predict": (both.run_as("scan")(x),)}), "torch")
+    np.testing.assert_array_equal(executable.run("predict", [data])[0], both.evaluate(data))
 
 
 def encoded(x: Node, missing: float = 2.0, dtype: str = "f64") -> Node:
