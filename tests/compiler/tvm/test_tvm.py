@@ -24,9 +24,11 @@ from hbc.ops.tree import TreeEnsemble
 
 tvm = pytest.importorskip("tvm")
 
+from hbc.compiler.tvm.build import build  # noqa: E402
 from hbc.compiler.tvm.compiler import COMPILER  # noqa: E402
 from hbc.compiler.tvm.plan import plan  # noqa: E402
 from hbc.compiler.tvm.plan.plan import MAX_ROWS, ROWS_IN_STATEMENT, WALK_ROWS, make_plan  # noqa: E402
+from hbc.compiler.tvm.run.targets import host_machine  # noqa: E402
 
 SINGLE = CompileOptions(threads=1)
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-40, 5e-324, 1e300, -1e300]
@@ -308,6 +310,13 @@ def test_trees(name: str) -> None:
     graph, executable = compiled(op(x), inputs=(x,))
     for n in [*BATCHES, WALK_ROWS + ROWS_IN_STATEMENT + 3]:
         agrees(graph, executable, near_thresholds(op, n, features))
+
+
+def test_trees_that_are_the_result_are_computed_once() -> None:
+    """(Full vectors of rows and the others had code of their own, and both computed the trees.)"""
+    here = host_machine()
+    kernel = build("predict", make_plan((ENSEMBLES["three outputs"](given("f64", 6)),)), here.dialect, {}, here.schedule)
+    assert len(kernel.parts) == 1
 
 
 def test_trees_behind_a_scaler_take_the_same_branches() -> None:

@@ -146,7 +146,9 @@ class Plan:
     def few_values(self) -> bool:
         """Whether full vectors of rows get code of their own. LLVM then keeps their values in registers; for a vector that is not full,
         values must lie in memory. Linear regressions take 0.8 times as long, three of them together 0.4 times. The code takes 1.5 times
-        as long to compile."""
+        as long to compile. Trees compute whole blocks, so both codes would compute them."""
+        if any(isinstance(node.op, TreeEnsemble) for node in self.steps):
+            return False
         vector = sum(count * ROWS_IN_STATEMENT * bytes_of(dtype) for (dtype, _), count in self.pools.items())
         return self.row is not None or (len(self.segments) == 1 and len(self.steps) <= FEW_STEPS and vector <= FEW_BYTES)
 
