@@ -275,7 +275,11 @@ def _shares(classes: int) -> Array:
     return values
 
 
-CASES["PairwiseCoupling"] = [(PairwiseCoupling(classes), [_shares(classes)]) for classes in (2, 3, 7)]
+CASES["PairwiseCoupling"] = [
+    (PairwiseCoupling(classes, single), [_shares(classes).astype(np.float32 if single else np.float64)])
+    for classes in (2, 3, 7)
+    for single in (False, True)
+]
 TOLERANCES["PairwiseCoupling"] = SUMS
 
 # --- movement --------------------------------------------------------------------------------------------------------
@@ -379,6 +383,7 @@ CASES["Distances"] = [
     for metric, weights in (
         ("squared", None),
         ("squared", np.array([0.1, 3.0, 2.0])),
+        ("rounded", None),
         ("absolute", None),
         ("power", None),
         ("power", np.array([0.1, 3.0, 2.0])),
@@ -389,7 +394,10 @@ CASES["Distances"] = [
     )
     for points in (_POINTS,)
 ]
-CASES["Distances"] += [(Distances(rows("f64", 40, finite=True), "squared"), [summable("f64", 40)])]
+CASES["Distances"] += [
+    (Distances(rows(dtype, 40, finite=True), metric), [summable(dtype, 40)])
+    for dtype, metric in (("f64", "squared"), ("f32", "rounded"))
+]
 TOLERANCES["Distances"] = FUNCTIONS
 
 # --- features --------------------------------------------------------------------------------------------------------

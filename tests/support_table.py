@@ -9,6 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 import hbc
+import hbc.parser.onnxml  # registers the operators of ONNX
+from hbc.parser.onnxml.values import OPERATORS
 from hbc.parser.unsupported import UNSUPPORTED
 
 ROOT = Path(__file__).parent.parent
@@ -25,7 +27,7 @@ NO_EXTRAS_OF_USERS = ("all", "test", "docs")
 
 
 def support_table() -> str:
-    """Markdown: one row a module, its classes in alphabetical order; and what does not convert, with its reason.
+    """Markdown: one row a module, its classes in alphabetical order; the operators of ONNX; and what does not convert, with its reason.
 
     Private classes convert too, where they are found inside others; nobody looks for them.
     """
@@ -34,6 +36,17 @@ def support_table() -> str:
     lines = [f"{len(names)} classes, on every backend:", "", "| module | classes |", "|---|---|"]
     for module, group in groupby(names, key=lambda name: name[0]):
         lines.append(f"| `{module}` | {', '.join(cls for _, cls in group)} |")
+    lines += [
+        "",
+        "An ONNX model converts if its graph has only these operators, and each works row by row:",
+        "",
+        "| domain | operators |",
+    ]
+    lines += ["|---|---|"]
+    operators = {*OPERATORS, ("", "Constant")}
+    for domain in sorted({domain for domain, _ in operators}):
+        known = ", ".join(sorted(name for where, name in operators if where == domain))
+        lines.append(f"| `{domain or 'ai.onnx'}` | {known} |")
     if UNSUPPORTED:
         lines += ["", "What predicts or transforms new data and does not convert:", ""]
         lines += [f"* `{name}`: {reason}" for name, reason in sorted(UNSUPPORTED.items())]

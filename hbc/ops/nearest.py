@@ -134,7 +134,7 @@ def _heaped(x: Array, k: int) -> tuple[Array, Array]:
         places[every, at] = place
 
 
-SUMS = ("squared", "absolute", "power", "canberra", "chi2", "unequal")
+SUMS = ("squared", "rounded", "absolute", "power", "canberra", "chi2", "unequal")
 UNROLLED = 32
 """Up to so many features, a lowering computes one matrix [N, M] for each feature, instead of [N, M, F] at once."""
 
@@ -144,6 +144,7 @@ class Distances(Operator):
     """y[N, M] = Σ_f term(x[N, f], points[M, f]), f64, with the terms added in the order of f.
 
     - "squared": (a - b)², divided by weights[f] if there are any
+    - "rounded": (a - b)², where each square and each partial sum is rounded to the dtype of x
     - "absolute": |a - b|
     - "power": weights[f] · |a - b|^p
     - "canberra": |a - b| / (|a| + |b|), 0 for 0/0
@@ -173,7 +174,7 @@ class Distances(Operator):
         return TensorType("f64", (x.shape[0], points.shape[0]))
 
     def evaluate(self, x: Array) -> Array:
-        total = np.zeros((len(x), len(self.points)))
+        total = np.zeros((len(x), len(self.points)), x.dtype if self.metric == "rounded" else np.float64)
         for f in range(x.shape[1]):
             a, b = x[:, f, None], self.points[None, :, f]
             difference = np.abs(a - b).astype(np.float64)
@@ -182,6 +183,8 @@ class Distances(Operator):
                 case "squared":
                     square = difference * difference
                     total += square if weight is None else square / weight
+                case "rounded":
+                    total += (a - b) * (a - b)
                 case "absolute":
                     total += difference
                 case "power":
@@ -215,6 +218,9 @@ class Distances(Operator):
         return t.cast(t.cast(total, x.type.dtype), "f64")
 
     def _term(self, x: Node, points: Array, weights: Array | None) -> Node:
+        if self.metric == "rounded":
+            difference = t.sub(x, points)
+            return t.mul(difference, difference)
         difference = t.cast(t.sub(x, points), "f64")
         if self.metric == "squared":
             square = t.mul(difference, difference)
@@ -246,7 +252,7 @@ class Distances(Operator):
         reach = bounds[0] + magnitudes(self.points)
         weights = 1.0 if self.weights is None else self.weights
         match self.metric:
-            case "squared":
+            case "squared" | "rounded":
                 total = (reach * reach / weights).sum(axis=1)
             case "absolute":
                 total = reach.sum(axis=1)

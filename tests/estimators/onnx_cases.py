@@ -13,6 +13,7 @@ RNG = np.random.default_rng(7)
 X = RNG.normal(size=(200, 6)) * [1, 10, 0.1, 3, 1, 2]
 Y3 = np.digitize(X[:, 0] + X[:, 1] / 10, [-0.5, 0.7])
 Y2 = Y3 > 0
+NAMES = np.array(["low", "é", "high"])[Y3]
 YR = X @ [1.0, 0.5, -2.0, 0.0, 0.3, 0.1] + np.sin(X[:, 3])
 FLOAT32 = "float32 in the source"
 
@@ -109,6 +110,18 @@ def perceptron() -> Any:
     return MLPClassifier((8,), max_iter=20, random_state=0)
 
 
+def support_vectors() -> Any:
+    from sklearn.svm import SVC
+
+    return SVC(C=0.5)
+
+
+def sure_support_vectors() -> Any:
+    from sklearn.svm import SVC
+
+    return SVC(probability=True, random_state=0)
+
+
 def lightgbm_export() -> tuple[Any, Any]:
     import lightgbm
     from onnxmltools import convert_lightgbm
@@ -137,6 +150,8 @@ CASES = [
     Case("ModelProto: imputer, scaler and extra trees", sklearn_export(scaled_trees, YR), options=LONE),
     Case("ModelProto: PCA", sklearn_export(projection, None), options=EITHER),
     Case("ModelProto: MLP", sklearn_export(perceptron, Y3), options=CLASSIFIER),
+    Case("ModelProto: SVC, 3 classes of strings", sklearn_export(support_vectors, NAMES), options=CLASSIFIER),
+    Case("ModelProto: SVC with probabilities", sklearn_export(sure_support_vectors, Y3), options=CLASSIFIER),
     Case("ModelProto: LightGBM by onnxmltools", lightgbm_export, options=CLASSIFIER),
     Case("ModelProto: XGBoost by onnxmltools", xgboost_export, options=CLASSIFIER),
 ]

@@ -67,7 +67,7 @@ MODELS = {
     "one versus rest": (OneVsRestClassifier(LogisticRegression()), Y3),
     "isolation": (IsolationForest(n_estimators=5, random_state=0), None),
 }
-MAY_REFUSE = {"isolation", "SVC", "bins", "normalizer", "calibrated", "votes", "one versus rest", "naive Bayes", "polynomials"}
+MAY_REFUSE = {"isolation", "bins", "normalizer", "calibrated", "votes", "one versus rest", "naive Bayes", "polynomials"}
 """Whose operators hbc does not convert in every version of skl2onnx: refused with free rows, they may be so with others."""
 
 

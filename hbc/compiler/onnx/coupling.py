@@ -8,6 +8,7 @@ from onnx import helper
 
 from hbc.compiler.onnx.builder import PROTO_DTYPES, Builder, emits
 from hbc.ir.graph import Node
+from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.coupling import PairwiseCoupling
 
 
@@ -19,12 +20,12 @@ def _column(b: Builder, x: str, i: int) -> str:
 @emits(PairwiseCoupling)
 def _pairwise_coupling(b: Builder, op: PairwiseCoupling, node: Node) -> str:
     (r,) = b.inputs(node)
-    size = op.classes
+    size, dtype = op.classes, NUMPY_DTYPES[op.dtype]
     above = np.triu(np.ones((size, size), bool), 1)
     # Matrices over pairs of classes are held as [N, K · K], so that two axes are enough.
     one_way = b("Gather", r, op.places.reshape(-1), axis=1)
-    against = b("Where", above.reshape(1, -1), one_way, b("Sub", np.asarray(1.0), one_way))
-    other_way = b("Where", above.T.reshape(1, -1), one_way, b("Sub", np.asarray(1.0), one_way))  # position (t, j) holds r_jt
+    against = b("Where", above.reshape(1, -1), one_way, b("Sub", np.ones((), dtype), one_way))
+    other_way = b("Where", above.T.reshape(1, -1), one_way, b("Sub", np.ones((), dtype), one_way))  # position (t, j) holds r_jt
     squares = b("Mul", other_way, other_way)
     rows = []
     products = b("Neg", b("Mul", other_way, against))
@@ -35,7 +36,9 @@ def _pairwise_coupling(b: Builder, op: PairwiseCoupling, node: Node) -> str:
             total = b("Add", total, other)
         cells = [total if j == i else _column(b, products, i * size + j) for j in range(size)]
         rows.append(b("Concat", *cells, axis=1))
-    start = b("Expand", np.full((1, 1), 1.0 / size), b("Concat", b("Shape", r, start=0, end=1), np.array([size]), axis=0))
+    start = b(
+        "Expand", np.full((1, 1), 1.0 / size, dtype), b("Concat", b("Shape", r, start=0, end=1), np.array([size]), axis=0)
+    )
     on = b("Expand", np.ones((1, 1), bool), b("Concat", b("Shape", r, start=0, end=1), np.array([1]), axis=0))
     some = b("Squeeze", b("Less", np.array([0]), b("Shape", r, start=0, end=1)), np.array([0]))
 
@@ -54,11 +57,11 @@ def _sweep(b: Builder, rows: list[str], op: PairwiseCoupling) -> onnx.GraphProto
     given = [
         helper.make_tensor_value_info(step, PROTO_DTYPES["i64"], []),
         helper.make_tensor_value_info(again, PROTO_DTYPES["bool"], []),
-        helper.make_tensor_value_info(p, PROTO_DTYPES["f64"], None),
+        helper.make_tensor_value_info(p, PROTO_DTYPES[op.dtype], None),
         helper.make_tensor_value_info(on, PROTO_DTYPES["bool"], None),
     ]
-    size = op.classes
-    one, two = np.asarray(1.0), np.asarray(2.0)
+    size, dtype = op.classes, NUMPY_DTYPES[op.dtype]
+    one, two = (np.asarray(value, dtype) for value in (1, 2))
 
     def total(terms: list[str]) -> str:
         result = terms[0]
@@ -70,14 +73,14 @@ def _sweep(b: Builder, rows: list[str], op: PairwiseCoupling) -> onnx.GraphProto
     # Added column by column of Q. Q is symmetric, so rows[j] is its column j.
     Qp = total([b("Mul", rows[j], each[j]) for j in range(size)])
     pQp = total([b("Mul", each[j], _column(b, Qp, j)) for j in range(size)])
-    far = b("GreaterOrEqual", b("Abs", b("Sub", Qp, pQp)), np.asarray(op.tolerance))
+    far = b("GreaterOrEqual", b("Abs", b("Sub", Qp, pQp)), np.asarray(op.tolerance, dtype))
     left = b("And", on, b.any(far, axis=1, keepdims=True))
     following = p
     for i in range(size):
         least, mine = _column(b, rows[i], i), _column(b, Qp, i)
         diff = b("Div", b("Sub", pQp, mine), least)
         whole = b("Add", diff, one)
-        following = b("Add", following, b("Mul", diff, np.eye(size)[i : i + 1]))
+        following = b("Add", following, b("Mul", diff, np.eye(size, dtype=dtype)[i : i + 1]))
         inner = b("Add", b("Mul", diff, least), b("Mul", mine, two))
         pQp = b("Div", b("Div", b("Add", pQp, b("Mul", diff, inner)), whole), whole)
         Qp = b("Div", b("Add", Qp, b("Mul", diff, rows[i])), whole)
@@ -86,7 +89,7 @@ def _sweep(b: Builder, rows: list[str], op: PairwiseCoupling) -> onnx.GraphProto
     go_on = b.any(left)
     results = [
         helper.make_tensor_value_info(go_on, PROTO_DTYPES["bool"], None),
-        helper.make_tensor_value_info(following, PROTO_DTYPES["f64"], None),
+        helper.make_tensor_value_info(following, PROTO_DTYPES[op.dtype], None),
         helper.make_tensor_value_info(left, PROTO_DTYPES["bool"], None),
     ]
     return helper.make_graph(b.nodes, "sweep", given, results)

@@ -8,13 +8,14 @@ import numpy as np
 
 from hbc.ir.graph import Node
 from hbc.ir.signature import Sparse
-from hbc.ir.types import Array, N
+from hbc.ir.types import N
 from hbc.ops import tensor as t
 from hbc.ops.coupling import PairwiseCoupling
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import note_input
 from hbc.parser.labels import labels
+from hbc.parser.pairs import for_class, pairs, votes
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.sklearn.shared.kernels import dense, named, whole_power
@@ -69,12 +70,6 @@ def one_class_svm(m: Any, x: Node) -> Result:
     }
 
 
-def _pairs(classes: int) -> tuple[Array, Array]:
-    """The two classes of each pair (first, second), in libsvm's order of pairs: i64[P] each."""
-    first, second = np.triu_indices(classes, 1)
-    return first, second
-
-
 def _decisions(m: Any, x: Node) -> Node:
     """The decision for each pair i < j of classes, f64[N, P]: the sum over the support vectors of class i with their coefficients
     against j, plus the sum over those of class j with their coefficients against i.
@@ -91,32 +86,18 @@ def _decisions(m: Any, x: Node) -> Node:
         sums.append(t.matmul(t.take(kernel, own, axis=1), coef[:, own].T))
     # Column c · (classes - 1) + r is class c with row r of its coefficients: against class r if r < c, else against class r + 1.
     by_class, width = t.concat(sums), len(m.classes_) - 1
-    first, second = _pairs(len(m.classes_))
+    first, second = pairs(len(m.classes_))
     one = t.take(by_class, first * width + second - 1, axis=1)
     other = t.take(by_class, second * width + first, axis=1)
     return t.add(t.add(one, other), np.asarray(m._intercept_))
 
 
-def _for_class(signed: Node, classes: int) -> Node:
-    """For each class the sum over its pairs, f64[N, classes]. In signed[N, 2P], column p is for the first class of pair p and column P + p
-    for its second class."""
-    first, second = _pairs(classes)
-    pairs = len(first)
-    speaking = [[p if first[p] == c else pairs + p for p in range(pairs) if c in (first[p], second[p])] for c in range(classes)]
-    return t.sum_(t.take(signed, np.array(speaking), axis=1), 2, ordered=True)
-
-
-def _votes(wins: Node, classes: int) -> Node:
-    """The number of pairs that each class wins, f64[N, classes]. wins[N, P]: whether the first class of each pair wins."""
-    return _for_class(t.cast(t.concat([wins, t.logical_not(wins)]), "f64"), classes)
-
-
 def _one_vs_rest(decisions: Node, classes: int) -> Node:
     """votes + s / (3(|s| + 1)) for each class, f64[N, classes], where s is the sum of the decisions for the class
     (sklearn.utils.multiclass._ovr_decision_function)."""
-    votes = _votes(t.logical_not(t.less(decisions, 0.0)), classes)
-    s = _for_class(t.concat([decisions, t.neg(decisions)]), classes)
-    return t.add(votes, t.div(s, t.mul(t.add(t.absolute(s), 1.0), 3.0)))
+    won = votes(t.logical_not(t.less(decisions, 0.0)), classes)
+    s = for_class(t.concat([decisions, t.neg(decisions)]), classes)
+    return t.add(won, t.div(s, t.mul(t.add(t.absolute(s), 1.0), 3.0)))
 
 
 @converts("sklearn.svm.SVC", "sklearn.svm.NuSVC")
@@ -131,7 +112,7 @@ def svc(m: Any, x: Node) -> Result:
     if m.break_ties and over_rest:
         outputs["predict"] = labels(m.classes_, t.argmax(outputs["decision_function"], 1))
     elif not m.break_ties or m.decision_function_shape != "ovo":  # the source's `predict` raises for that combination
-        outputs["predict"] = labels(m.classes_, t.argmax(_votes(t.less(0.0, decisions), classes), 1))
+        outputs["predict"] = labels(m.classes_, t.argmax(votes(t.less(0.0, decisions), classes), 1))
     if hasattr(m, "predict_proba"):
         if not (np.size(m._probA) and np.size(m._probB)):
             raise Refusal("it was fitted with probability=False, but has probability=True now.", "Fit it again.")

@@ -8,7 +8,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Chunk
 from hbc.compiler.tvm.plan.operators import emits
-from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import number, product
 from hbc.ir.graph import Node
 from hbc.ops.coupling import PairwiseCoupling
@@ -19,21 +19,21 @@ def coupling(f: Chunk, node: Node) -> None:
     """Emit `PairwiseCoupling`."""
     op, (r,) = node.op, node.inputs
     assert isinstance(op, PairwiseCoupling)
-    size = op.classes
+    size, dtype = op.classes, op.dtype
     places = f.own(op.places, "i64")
 
     def array(count: int) -> tirx.Buffer:
-        return T.alloc_buffer((count,), "float64", scope=f.schedule.scope)
+        return T.alloc_buffer((count,), DTYPES[dtype], scope=f.schedule.scope)
 
     def times(a: Expr, b: Expr) -> Expr:
-        return product(a, b, "f64", f.dialect)
+        return product(a, b, dtype, f.dialect)
 
     def set_to(buffer: tirx.Buffer, value: Expr, at: Expr = 0) -> None:
         T.buffer_store(buffer, value, [at])
 
     against, Q, Qp, p, pQp, step = array(size * size), array(size * size), array(size), array(size), array(1), array(2)
     on = f.scratch(1, "i64")
-    zero, one, two = (number(value, "f64") for value in (0, 1, 2))
+    zero, one, two = (number(value, dtype) for value in (0, 1, 2))
 
     with f.each_row() as row:
         with f.repeat(size) as i, f.repeat(size) as j:
@@ -44,10 +44,10 @@ def coupling(f: Chunk, node: Node) -> None:
             with f.repeat(size) as j:
                 other = against[j * size + i]
                 set_to(step, tirx.Select(tirx.EQ(i, j), step[0], tirx.Add(step[0], times(other, other))))
-                set_to(Q, times(number(-1, "f64"), times(other, against[i * size + j])), i * size + j)
+                set_to(Q, times(number(-1, dtype), times(other, against[i * size + j])), i * size + j)
             set_to(Q, step[0], i * size + i)
         with f.repeat(size) as i:
-            set_to(p, number(1.0 / size, "f64"), i)
+            set_to(p, number(1.0 / size, dtype), i)
         T.buffer_store(on, tirx.const(1, "int64"), [0])
         with f.repeat(op.sweeps), T.If(tirx.EQ(on[0], tirx.const(1, "int64"))), T.Then():
             set_to(pQp, zero)
@@ -58,7 +58,7 @@ def coupling(f: Chunk, node: Node) -> None:
                 set_to(pQp, tirx.Add(pQp[0], times(p[i], Qp[i])))
             T.buffer_store(on, tirx.const(0, "int64"), [0])
             with f.repeat(size) as i:
-                far = tirx.LE(number(op.tolerance, "f64"), tirx.abs(tirx.Sub(Qp[i], pQp[0])))
+                far = tirx.LE(number(op.tolerance, dtype), tirx.abs(tirx.Sub(Qp[i], pQp[0])))
                 T.buffer_store(on, tirx.Max(on[0], tirx.Cast("int64", far)), [0])
             with T.If(tirx.EQ(on[0], tirx.const(1, "int64"))), T.Then(), f.repeat(size) as i:
                 least = Q[i * size + i]

@@ -53,7 +53,7 @@ class _Tiles:
     """Emits the distances of a chunk's rows to points in tiles.
 
     together: the points of a tile. The last tile is filled up with points of zeros, whose distances are not stored. calls: the metric calls
-    C's pow, which takes one row at a time.
+    C's pow, which takes one row at a time. sum_dtype: that of terms and sums.
     """
 
     def __init__(self, f: Chunk, node: Node) -> None:
@@ -69,13 +69,14 @@ class _Tiles:
         self.numbers = f.own(tiled, self.dtype)
         self.weights = None if op.weights is None else f.own(op.weights.astype(np.float64), "f64")
         self.calls = op.metric == "power"
+        self.sum_dtype = self.dtype if op.metric == "rounded" else "f64"
 
     def row_by_row(self) -> None:
         """Emit the distances of one row after the other, to all points of a tile at once."""
         f, together = self.f, self.together
         with f.each_row() as row, f.grid([self.tiles]) as (tile,):
-            sums = f.scratch(together, "f64")
-            store(sums, broadcast(number(0, "f64"), together), 0, together)
+            sums = f.scratch(together, self.sum_dtype)
+            store(sums, broadcast(number(0, self.sum_dtype), together), 0, together)
             with f.repeat(self.width) as feature, T.vectorized(tirx.const(together, "int64")) as i:
                 at = (tile * self.width + feature) * together + i
                 T.buffer_store(sums, self._join(sums[i], self._term(feature, at, row)), [i])
@@ -87,10 +88,10 @@ class _Tiles:
         """Emit the distances of all rows of the chunk, to one point of a tile after the other."""
         f, together = self.f, self.together
         with f.grid([self.tiles]) as (tile,):
-            sums = f.scratch(together * f.lanes, "f64")
+            sums = f.scratch(together * f.lanes, self.sum_dtype)
             for i in range(together):
                 with f.lane() as lane:
-                    T.buffer_store(sums, number(0, "f64"), [lane + i * f.lanes])
+                    T.buffer_store(sums, number(0, self.sum_dtype), [lane + i * f.lanes])
             with f.repeat(self.width) as feature:
                 for i in range(together):
                     at = (tile * self.width + feature) * together + i
@@ -112,10 +113,12 @@ class _Tiles:
             yield point
 
     def _term(self, feature: Expr, at: Expr, row: Row) -> Expr:
-        """What a feature adds to the distance between a row and a point, f64. at: where the point's number stands in the tiles."""
+        """What a feature adds to the distance between a row and a point. at: where the point's number stands in the tiles."""
         f, op, dtype = self.f, self.op, self.dtype
         a, b = f.read(self.x, [feature], row), f.constant(self.numbers, dtype, at)
         weight = None if self.weights is None else f.constant(self.weights, "f64", feature)
+        if op.metric == "rounded":
+            return product(tirx.Sub(a, b), tirx.Sub(a, b), dtype, f.dialect)
         difference = convert(tirx.Sub(a, b), dtype, "f64")
         match op.metric:
             case "squared":
@@ -142,4 +145,4 @@ class _Tiles:
 
     def _rounded(self, value: Expr) -> Expr:
         """A distance as the dtype of the rows holds it, f64."""
-        return convert(convert(value, "f64", self.dtype), self.dtype, "f64")
+        return convert(convert(value, self.sum_dtype, self.dtype), self.dtype, "f64")
