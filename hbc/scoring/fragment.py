@@ -116,15 +116,17 @@ def _answered(scorer: Scorer, plan: Plan, piece: Piece, name: str, reject: Rejec
     import pyarrow as pa
 
     batch, bad = piece.batch, list(piece.bad)
+    floats: frozenset[str] = frozenset()
 
     def answer(part: Any) -> Any:
-        return scorer.answer(plan, part)
+        return scorer.answer(plan, part, floats)
 
     if bad and not reject.allowed:
         reject(bad[0])
     try:
         found = answer(batch)
     except InvalidInputError as error:
+        floats = scorer.floats(plan, batch)
         if not reject.allowed:
             first = first_bad(batch, answer) if batch.num_rows else None
             if first is None:

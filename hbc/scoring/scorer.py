@@ -163,20 +163,33 @@ class Scorer:
             for field in plan.fields
         ]
 
-    def answer(self, plan: Plan, batch: Any) -> Any:
-        """The results for a raw batch. Raises InvalidInputError if a row is bad."""
+    def floats(self, plan: Plan, batch: Any) -> frozenset[str]:
+        """The columns of text in a raw batch whose integers float64 must hold. A row alone does not tell."""
+        from hbc.scoring.text_readers import mixes_numbers
+
+        read = self._kinds_of(plan) if plan.text else []
+        return frozenset(name for name, kind in read if kind == "number" and mixes_numbers(batch.column(name)))
+
+    def _kinds_of(self, plan: Plan) -> list[tuple[str, str | None]]:
+        """The columns of `plan.given` that are in the file, and how the model reads them."""
+        kinds = self._kinds if self.method.columns is None else map(self._by_name.get, plan.given)
+        return [(name, kind) for name, kind in zip(plan.given, kinds, strict=True) if name not in plan.partitions]
+
+    def answer(self, plan: Plan, batch: Any, floats: Collection[str] = ()) -> Any:
+        """The results for a raw batch. floats: as `self.floats` gives them for a batch of which this one is a part. Raises InvalidInputError
+        if a row is bad."""
         from hbc.scoring.text_readers import numbers, strings
 
         columns = []
-        for place, name in enumerate(plan.given):
+        kinds = dict(self._kinds_of(plan))
+        for name in plan.given:
             if name in plan.partitions:
                 columns.append(self._constant(plan, name, batch.num_rows))
                 continue
-            column = batch.column(name)
-            kind = self._kinds[place] if self.method.columns is None else self._by_name.get(name)
+            column, kind = batch.column(name), kinds[name]
             if plan.text and kind is not None:
                 try:
-                    column = numbers(column, name in plan.bools) if kind == "number" else strings(column)
+                    column = numbers(column, name in plan.bools, name in floats) if kind == "number" else strings(column)
                 except InvalidInputError as error:
                     raise InvalidInputError(**{**error.facts, "where": f"X, column {name!r}"}) from error
             columns.append(column)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hbc.errors import InvalidInputError
+from hbc.ir.types import Array
 from hbc.scoring.bad_rows import BadRow
 from hbc.scoring.formats import separator_of, suffixes_of
 from hbc.scoring.inputs import Fragment
@@ -21,6 +22,8 @@ from hbc.scoring.readers import Piece, Reader, raw
 
 Texts = Callable[[str], str | None]
 FIRST_BLOCK = 1 << 20
+DEEPEST = 200
+"""The most levels of lists and objects in a line of JSON. Python's own reader, and `_rounds`, could go to some 450."""
 EXACT = 2**53
 """From here on float64 does not hold all integers."""
 MISSING = (
@@ -269,6 +272,11 @@ class JsonReader:
 
         if _NO_OBJECT.search(block):  # pyarrow 26 crashes at a first line `null`
             raise ValueError("a line that is no object")
+        lines = len(_LINE.findall(block))
+        if _is_deep(block, lines):  # pyarrow crashes at 100,000 levels
+            raise ValueError(
+                f"more than {DEEPEST} levels of lists and objects in a line, or an object that the line does not end"
+            )
         block.decode()  # pyarrow passes wrong UTF-8 on
         if schema is None:
             parsing = arrow_json.ParseOptions(unexpected_field_behavior="infer")
@@ -278,7 +286,7 @@ class JsonReader:
             table = arrow_json.read_json(pa.BufferReader(block), arrow_json.ReadOptions(block_size=len(block) + 1), parsing)
         except pa.ArrowException as error:  # not all of them are a ValueError
             raise ValueError(str(error)) from error
-        if table.num_rows != len(_LINE.findall(block)):
+        if table.num_rows != lines:
             raise ValueError("several objects in a line")
         if schema is not None and _LARGE.search(block):
             doubtful = [field for field in schema if "double" in str(field.type)]
@@ -292,8 +300,29 @@ class JsonReader:
 
 _NO_OBJECT = re.compile(rb"^[ \t\r]*[^ \t\r\n{]", re.MULTILINE)
 _LINE = re.compile(rb"^[ \t\r]*\{", re.MULTILINE)
+_OPEN_END = re.compile(rb"[^} \t\r\n][ \t\r]*$", re.MULTILINE)
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _LARGE = re.compile(rb"[^.\d]-?\d{16,}(?![.\deE])")
 """An integer that float64 may not hold, or its digits in a string."""
+
+
+def _is_deep(block: bytes, lines: int) -> bool:
+    """Whether lines that begin with an object may have more than DEEPEST lists and objects in one another, or an object that goes on in the
+    next line. The usual block is known by the numbers of its signs."""
+    ended = block.count(b"}\n") + block.endswith(b"}")
+    if ended != lines and _OPEN_END.search(block):
+        return True
+    if block.count(b"[") + block.count(b"{") - lines < DEEPEST:
+        return False
+    return any(_depth(line) > DEEPEST for line in block.split(b"\n"))
+
+
+def _depth(line: bytes) -> int:
+    """How many lists and objects of a line of JSON are in one another."""
+    signs = np.frombuffer(_STRING.sub(b"", line), np.uint8)
+    opened, closed = (np.isin(signs, np.frombuffer(brackets, np.uint8)).astype(np.int64) for brackets in (b"[{", b"]}"))
+    return int(np.cumsum(opened - closed).max(initial=0))
 
 
 def _without(name: str, block: bytes) -> bytes:
@@ -302,7 +331,7 @@ def _without(name: str, block: bytes) -> bytes:
     def line_without(line: bytes) -> bytes:
         try:
             item = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return line
         return (
             json.dumps({key: value for key, value in item.items() if key != name}).encode() if isinstance(item, dict) else line
@@ -316,10 +345,20 @@ def _rounds(value: Any, kind: Any) -> bool:
     import pyarrow as pa
 
     if pa.types.is_floating(kind):
-        return isinstance(value, int) and int(float(value)) != value
+        return isinstance(value, int) and not _is_held(str(value))
     if pa.types.is_struct(kind) and isinstance(value, dict):
         return any(_rounds(value.get(field.name), field.type) for field in kind)
     return pa.types.is_list(kind) and isinstance(value, list) and any(_rounds(each, kind.value_type) for each in value)
+
+
+def _is_held(text: str) -> bool:
+    """Whether float64 holds a number. Those with a fraction or an exponent count as held."""
+    if not _INTEGER.fullmatch(text):
+        return True
+    try:
+        return int(float(text)) == int(text)
+    except (OverflowError, ValueError):  # more than 308 digits, more than 4,300
+        return False
 
 
 def _without_times(kind: Any) -> Any:
@@ -339,6 +378,8 @@ def _told(line: bytes, error: ValueError, schema: Any) -> tuple[str, str, str | 
     column = re.search(r"Column\(/(.*?)\) (changed|was (?:specified twice|rounded)?)", str(error))
     try:
         item = json.loads(text)
+    except RecursionError:
+        return f"a line that cannot be read ({error})", "an object", None, text[:200]
     except ValueError as wrong:
         return f"a line that is no JSON ({wrong})", "an object", None, text[:200]
     name = column.group(1) if column else None
@@ -354,14 +395,13 @@ def _told(line: bytes, error: ValueError, schema: Any) -> tuple[str, str, str | 
     return f"a line that cannot be read ({error})", "an object", None, text[:200]
 
 
-def numbers(values: Any, bools: bool = False) -> Any:
-    """The numbers of a column of text: float64, or int64 where float64 does not hold them. bools: of one of the words for True and False.
-    Raises InvalidInputError for other text."""
+def numbers(values: Any, bools: bool = False, floats: bool = False) -> Any:
+    """The numbers of a column of text: float64, or int64 where float64 does not hold them, unless `floats`. bools: of one of the words for
+    True and False. Raises InvalidInputError for other text, and for integers that would be rounded."""
     import pyarrow as pa
     from pyarrow import compute
 
-    missing = compute.is_in(values, value_set=pa.array(MISSING))
-    values = compute.if_else(missing, pa.scalar(None, pa.string()), values)
+    values = strings(values)
     if bools:
         if not compute.all(compute.is_in(values, value_set=pa.array([*BOOLS, None])), min_count=0).as_py():
             raise InvalidInputError(
@@ -376,25 +416,46 @@ def numbers(values: Any, bools: bool = False) -> Any:
             found = compute.cast(values, pa.float64())
         except pa.ArrowInvalid as error:
             raise InvalidInputError(found="text that is no number", expected="a number or a missing value") from error
-    if _large(found):
-        try:
+    large = _large(found)
+    if not large.any():
+        return found
+    if not floats:
+        with contextlib.suppress(pa.ArrowInvalid):
             return compute.cast(values, pa.int64())
-        except pa.ArrowInvalid:
-            large = compute.filter(values, compute.greater_equal(compute.abs(found), float(EXACT)))
-            if compute.any(compute.match_substring_regex(large, r"^[+-]?\d+$")).as_py():
-                raise InvalidInputError(
-                    found="an integer of 2**53 or more beside other numbers or missing values",
-                    expected="integers that float64 holds",
-                    advice="pandas would round it. Keep the column in Parquet, with a type of its own.",
-                ) from None
+    if not all(map(_is_held, compute.unique(values.filter(pa.array(large))).to_pylist())):
+        raise InvalidInputError(
+            found="an integer of 2**53 or more beside other numbers or missing values",
+            expected="integers that float64 holds",
+            advice="pandas would round it. Keep the column in Parquet, with a type of its own.",
+        )
     return found
 
 
-def _large(values: Any) -> bool:
-    """Whether a column of float64 has a finite number from 2**53 on."""
+def mixes_numbers(values: Any) -> bool:
+    """Whether a column of text has missing values or numbers with a fraction, so that float64 must hold its integers. Text that is no
+    number does not count."""
+    from pyarrow import compute
+
+    values = strings(values)
+    if values.null_count:
+        return True
+    others = values.filter(compute.invert(compute.match_substring_regex(values, r"^\s*[+-]?\d+\s*$")))
+    return any(_is_number(text) for text in compute.unique(others).to_pylist())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _large(values: Any) -> Array:
+    """Whether each number of a column of float64 is from 2**53 on; False for null."""
     array = np.abs(values.fill_null(0).to_numpy(zero_copy_only=False))
     with np.errstate(invalid="ignore"):
-        return bool(np.any((array >= EXACT) & (array < np.inf)))
+        return np.asarray(array >= EXACT)
 
 
 def strings(values: Any) -> Any:

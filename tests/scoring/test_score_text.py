@@ -14,6 +14,7 @@ from scoring_rows import FEATURES, frame_of
 from sklearn.linear_model import LinearRegression
 
 import hbc
+from hbc.scoring.text_readers import _is_deep
 
 HEADER = "id,age,rooms,town\n"
 
@@ -195,3 +196,52 @@ def test_json_that_is_no_utf8(model: Path, tmp_path: Path) -> None:
     assert [(each["row"], each["reason"]) for each in told(tmp_path / "bad")] == [
         (1, "found a line that is no UTF-8, expected an object in UTF-8")
     ]
+
+
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"x":', "}"), ('["[]\\"]",', "]")])
+@pytest.mark.parametrize("depth", [150, 400, 2_000, 200_000])
+def test_deep_json_is_a_bad_row(opened: str, closed: str, depth: int, model: Path, tmp_path: Path) -> None:
+    """pyarrow crashed the process, and Python's reader raised RecursionError."""
+    deep = json_line(age=2**60, more="#").replace('"#"', f"{opened * depth}1{closed * depth}")
+    for first in (json_line(), json_line(more=[1, "a"])):
+        (tmp_path / "x.jsonl").write_text("\n".join([first, deep, json_line()]))
+        summary = hbc.score(model, tmp_path / "x.jsonl", tmp_path / "out.parquet", bad_rows=tmp_path / "bad", restart=True)
+        assert (summary.rows, [each["row"] for each in told(tmp_path / "bad")]) == ((3, []) if depth == 150 else (2, [1]))
+
+
+def test_deep_json_over_several_lines(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(json_line() + '\n{"x":\n{"x":\n{"x":1\n}}}')
+    with pytest.raises(hbc.InvalidInputError, match=r"row 1 .*no JSON"):
+        hbc.score(model, tmp_path / "x.jsonl", tmp_path / "out.parquet")
+    block = b'{"x":\n' * 200_000
+    assert _is_deep(block, block.count(b"\n"))
+
+
+@pytest.mark.parametrize("digits", [309, 400, 4_290, 5_000])
+def test_long_integers_of_json(digits: int, model: Path, tmp_path: Path) -> None:
+    """It was an OverflowError."""
+    (tmp_path / "x.jsonl").write_text(f"{json_line(age='#')}\n{json_line()}".replace('"#"', "7" * digits))
+    assert hbc.score(model, tmp_path / "x.jsonl", tmp_path / "out.parquet", bad_rows=tmp_path / "bad").rows == 1
+    assert [each["row"] for each in told(tmp_path / "bad")] == [0]
+
+
+def test_integers_that_float64_does_not_hold_are_bad_rows(source: Any, model: Path, tmp_path: Path) -> None:
+    """They stopped the whole file, also with `bad_rows`, and so did 2**60, which float64 holds."""
+    ages = ["1.5", str(2**60), str(2**53 + 1), "", "7" * 400, "x", f" {2**53 + 2} ", f"-{2**60 + 1}", "12"]
+    (tmp_path / "x.csv").write_text(HEADER + "".join(f"{row},{age},3,Oslo\n" for row, age in enumerate(ages)))
+    hbc.score(model, tmp_path / "x.csv", tmp_path / "out.parquet", keep="id", bad_rows=tmp_path / "bad")
+    assert [(each["row"], each["column"], each["value"]) for each in told(tmp_path / "bad")] == [
+        (row, "age", ages[row]) for row in (2, 4, 5, 7)
+    ]
+    found = pd.read_parquet(tmp_path / "out.parquet").set_index("id").predict
+    held = pd.DataFrame(
+        {"age": [1.5, 2.0**60, np.nan, 2.0**53 + 2, 12], "rooms": 3, "town": "Oslo"}, index=["0", "1", "3", "6", "8"]
+    )
+    assert found.dropna().to_dict() == dict(zip(held.index, source.predict(held[FEATURES]), strict=True))
+    with pytest.raises(
+        hbc.InvalidInputError, match=r"row 2 \(the first is 0\), column 'age': found an integer of 2\*\*53 or more"
+    ):
+        hbc.score(model, tmp_path / "x.csv", tmp_path / "out.parquet", restart=True)
+    (tmp_path / "x.csv").write_text(HEADER + f"0,{2**53 + 1},3,Oslo\n1,x,3,Oslo\n")
+    assert hbc.score(model, tmp_path / "x.csv", tmp_path / "out.parquet", bad_rows=tmp_path / "bad", restart=True).rows == 2
+    assert [each["row"] for each in told(tmp_path / "bad")] == [1]
