@@ -176,7 +176,7 @@ class Scorer:
         return [(name, kind) for name, kind in zip(plan.given, kinds, strict=True) if name not in plan.partitions]
 
     def answer(self, plan: Plan, batch: Any, floats: Collection[str] = ()) -> Any:
-        """The results for a raw batch. floats: as `self.floats` gives them for a batch of which this one is a part. Raises InvalidInputError
+        """The results for a raw batch. floats: as `self.floats` gives them for a batch of which this is a part. Raises InvalidInputError
         if a row is bad."""
         from hbc.scoring.text_readers import numbers, strings
 
