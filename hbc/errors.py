@@ -138,3 +138,13 @@ def meant(name: str, known: Sequence[str]) -> str:
 
     close = difflib.get_close_matches(name, known, 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def shown(value: Any) -> str:
+    """A caller's value in an error: the first 60 characters of its `repr`, and its type. The type alone where `repr` fails, as for lists
+    that are nested too deeply, and integers of 5,000 digits."""
+    name = type(value).__name__
+    try:
+        return f"{value!r:.60} (of type {name})"
+    except Exception:
+        return f"a value (of type {name})"

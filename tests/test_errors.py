@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import pickle
 from decimal import Decimal
 from typing import Any
@@ -79,6 +80,11 @@ BAD_INPUTS: dict[str, tuple[Any, str]] = {
     "lists among objects": (with_value([1.0], object), r"\[1.0\].*row 17"),
     "pandas.NA among objects": (with_value(pd.NA, object), "NAType.*row 17"),
     "an integer beyond float64": (with_value(10**400, object), "int.*row 17"),
+    "an integer that Python does not print": (with_value(10**5000, object), "int.*row 17"),
+    "deeply nested lists": (
+        with_value(functools.reduce(lambda inner, _: [inner], range(5000)), object),
+        r"of type list\) in row 17",
+    ),
     "uint64 beyond int64": (np.full((2, 3), 2**63, np.uint64), "9223372036854775808"),
     "np.matrix": (X.view(np.matrix), "np.matrix"),
     "a series": (pd.Series(X[0]), "to_frame"),

@@ -41,7 +41,7 @@ def _body(event: dict[str, Any]) -> bytes:
     """The bytes of an event's body. Raises Failure for what is no base64 though it says so."""
     body = event["body"] or ""
     if not event.get("isBase64Encoded"):
-        return str(body).encode()
+        return str(body).encode(errors="surrogatepass")  # half of a pair is no JSON
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as error:

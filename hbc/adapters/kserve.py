@@ -65,7 +65,7 @@ class HbcModel(kserve.Model):
         if isinstance(payload, bytes):
             try:
                 payload = json.loads(payload)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise Failure("invalid", f"the body is no JSON: {error}.") from error
         instances = payload.get("instances") if isinstance(payload, dict) else None
         if not isinstance(instances, list) or not instances:

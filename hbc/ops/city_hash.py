@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, shown
 from hbc.ir.types import Array
 
 K0, K1, K2, K3, MIX = (
@@ -18,7 +18,7 @@ def city_hashes(texts: Sequence[str]) -> Array:
     """CityHash64 of the UTF-8 of each string, u64[M]. Raises InvalidInputError for items that are no strings."""
     for text in texts:
         if not isinstance(text, str):
-            raise InvalidInputError(found=f"{text!r:.60} (of type {type(text).__name__})", expected="strings", where="X")
+            raise InvalidInputError(found=shown(text), expected="strings", where="X")
     try:
         encoded = list(map(str.encode, texts))
     except UnicodeEncodeError as error:

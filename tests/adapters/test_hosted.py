@@ -58,6 +58,7 @@ def test_what_the_model_rejects_is_a_failure(mixed: Hosted) -> None:
         lambda: mixed.rows([{"age": 3}]),
         lambda: mixed.rows(records(1), "nothing"),
         lambda: mixed.json(b"{"),
+        lambda: mixed.json(b'{"record": {"age": %s1%s, "town": "Ulm", "fare": 1}}' % (b"[" * 1000, b"]" * 1000)),
         lambda: mixed.json(b'{"record": {"age": "x", "town": "Ulm", "fare": 1}}'),
     ):
         with pytest.raises(Failure) as caught:
@@ -94,7 +95,13 @@ def test_a_handler_for_lambda(tmp_path: Path) -> None:
 
 def test_a_handler_says_what_is_wrong(tmp_path: Path) -> None:
     handler = make_handler(saved(tmp_path, "mixed"))
-    for event in ({"body": "{"}, {"body": None}, {"body": "%%%", "isBase64Encoded": True}, {"body": '{"record": {"age": 1}}'}):
+    for event in (
+        {"body": "{"},
+        {"body": None},
+        {"body": "%%%", "isBase64Encoded": True},
+        {"body": '{"record": {"age": 1}}'},
+        {"body": '"\ud800"'},
+    ):
         answer = handler(event, None)
         assert answer["statusCode"] == 400
         assert json.loads(answer["body"])["error"]

@@ -45,7 +45,7 @@ def test_version_1(tmp_path: Path) -> None:
     close(shares.predict({"instances": records(3)})["predictions"], MIXED.predict_proba(FRAME[:3]))
     numbers = ready(tmp_path, "numbers")
     assert numbers.predict({"instances": X[:3].tolist()}) == {"predictions": NUMBERS.predict(X[:3]).tolist()}
-    for bad in ({}, {"instances": []}, {"instances": "x"}, {"instances": [[1, 2]]}, b"{", b"\xff", b"[1]"):
+    for bad in ({}, {"instances": []}, {"instances": "x"}, {"instances": [[1, 2]]}, b"{", b"\xff", b"[1]", b"[" * 5000):
         with pytest.raises(InvalidInput):
             numbers.predict(bad)
 

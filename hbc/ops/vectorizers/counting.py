@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, shown
 from hbc.ir.graph import Node, Operator, operator
 from hbc.ir.rows import Rows, sorted_rows, summed_rows
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType, require
@@ -218,5 +218,5 @@ def _labels(item: Any) -> Any:
     try:
         return list(item)
     except TypeError as error:
-        found = f"{item!r:.60} (of type {type(item).__name__})"
+        found = shown(item)
         raise InvalidInputError(found=found, expected="a set of labels for every row", where="X") from error

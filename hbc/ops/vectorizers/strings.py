@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, shown
 from hbc.ir.graph import Operator
 from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, require
@@ -48,7 +48,7 @@ def derived(op: Operator, make: Callable[[], Any]) -> Any:
 
 
 def rejected(item: Any, expected: str) -> InvalidInputError:
-    return InvalidInputError(found=f"{item!r:.60} (of type {type(item).__name__})", expected=expected, where="X")
+    return InvalidInputError(found=shown(item), expected=expected, where="X")
 
 
 class Maker(Operator):

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, shown
 from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.later import Later
 from hbc.ir.signature import Kinds
@@ -467,7 +467,7 @@ class FrameReader:
                 codes[row] = places(value)
             except (KeyError, TypeError):
                 raise InvalidInputError(
-                    found=f"{value!r:.60} (of type {type(value).__name__}) in row {row}",
+                    found=f"{shown(value)} in row {row}",
                     expected=self._fitted(column),
                     where=where,
                     advice="Make an unknown one missing: None." if places.strict else "",

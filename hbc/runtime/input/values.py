@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, shown
 from hbc.ir.signature import NA, NumberAmongStrings
 from hbc.ir.types import Array
 
@@ -78,7 +78,7 @@ def coded_digits(values: Array) -> tuple[Array, Array] | None:
 
 def _reject_among_strings(item: Any, row: int, where: str) -> NoReturn:
     raise InvalidInputError(
-        found=f"{item!r:.60} (of type {type(item).__name__}) in row {row}",
+        found=f"{shown(item)} in row {row}",
         expected="strings, None or NaN",
         where=where,
         advice="The model was fitted on strings there: convert the column with astype(str).",
@@ -104,7 +104,7 @@ def floats(values: Array, where: str) -> Array:
             if isinstance(item, str):
                 reject_strings(where, item, row)
             raise InvalidInputError(
-                found=f"{item!r:.60} (of type {type(item).__name__}) in row {row}",
+                found=f"{shown(item)} in row {row}",
                 expected="numbers that float64 can hold",
                 where=where,
                 advice="Convert the column to numbers first.",
