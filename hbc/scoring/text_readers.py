@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from hbc.errors import InvalidInputError
-from hbc.ir.types import Array
 from hbc.scoring.bad_rows import BadRow
 from hbc.scoring.formats import separator_of, suffixes_of
 from hbc.scoring.inputs import Fragment
@@ -451,11 +450,11 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _large(values: Any) -> Array:
+def _large(values: Any) -> Any:
     """Whether each number of a column of float64 is from 2**53 on; False for null."""
     array = np.abs(values.fill_null(0).to_numpy(zero_copy_only=False))
     with np.errstate(invalid="ignore"):
-        return np.asarray(array >= EXACT)
+        return array >= EXACT
 
 
 def strings(values: Any) -> Any:
