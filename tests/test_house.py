@@ -504,7 +504,7 @@ NO_PLACES = {
         *("TreeEnsemble.threshold", "TreeEnsemble.missing_left", "TreeEnsemble.base", "CategoryPlanes.inside"),
         *("CategoryPlanes.missing", "CategoryPlanes.invalid", "CheckValues.values", "CheckValues.nan", "CheckValues.none"),
         *("CountTerms.terms", "CountItems.terms", "HoldsLabels.terms", "HoldsLabels.integers", "HoldsLabels.floats"),
-        *("Lookup.categories", "CategoryPlanes.categories", "HashedValues.known"),
+        *("Lookup.categories", "CategoryPlanes.categories", "HashedValues.known", "MapValues.terms"),
     ],
     "what is looked up: `span` says which integers come out": [
         *(
@@ -524,7 +524,7 @@ NO_PLACES = {
         "TreeEnsemble.right",
     ],
     "where strings end in bytes, read by Python alone": [
-        *("Analyze.stop_ends", "CountTerms.ends", "CountItems.ends", "HoldsLabels.ends"),
+        *("Analyze.stop_ends", "CountTerms.ends", "CountItems.ends", "HoldsLabels.ends", "MapValues.ends"),
     ],
 }
 """Reason → the array parameters that name no place of a table, or are checked in another way. A subclass has the parameters of its base."""
@@ -551,7 +551,7 @@ def test_every_operator_says_what_its_integers_lead_to() -> None:
 
 NO_MAGNITUDE = {
     *("Expm1", "Log", "Log1p", "Sin", "Cos", "Pow", "Mod", "BlockMatMul", "Barycentre", "TakeByColumn", "PairwiseCoupling"),
-    "CLogarithm",
+    *("CLogarithm", "MapValues"),
     *("BSplines", "HashedValues", "WeightedMedian", "Scatter", "ScatterEntries", "Present", "Ascending", "PresentEntries"),
     *("CoordinateDescent", "MultiplicativeUpdates", "Ones", "EntriesOf", "Topics", "CategoryPlanes", "Input"),
     *("Not", "And", "Or", "MissingText"),  # truth values: 1, by the default
@@ -570,7 +570,7 @@ def test_every_operator_says_how_large_its_numbers_are() -> None:
 
 HOST_OPERATORS = {
     *("ImputeText", "MissingText", "Analyze", "CountTerms", "CountItems", "HashTerms", "HashItems", "HoldsLabels", "HashText"),
-    *("HashedValues", "CoordinateDescent", "MultiplicativeUpdates", "Topics"),
+    *("HashedValues", "CoordinateDescent", "MultiplicativeUpdates", "Topics", "MapValues"),
 }
 """Operators that read only strings, lists and dicts, or iterate in numpy. They never reach a device, so they have no lowering.
 HashedValues has none either: it stays on the host if a backend does not run it."""

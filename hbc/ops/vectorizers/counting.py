@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, compress, repeat
-from numbers import Number
+from numbers import Number, Real
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,22 @@ class _NamedColumns(Maker):
     def column_of(self) -> dict[Any, int]:
         """The column of each term."""
         return derived(self, lambda: dict(zip(unpack(self.terms, self.ends), self.columns.tolist(), strict=True)))
+
+    def with_values(self, items: list[Any], names: Iterable[Any], values: Iterable[Any], distinct: bool) -> Rows:
+        """The values of all items in the columns of their names. `distinct`: no item has a name twice. Raises InvalidInputError for a value
+        that the dtype cannot hold."""
+        column = np.fromiter(map(self.column_of().get, names, repeat(-1)), np.int64)
+        known = column >= 0
+        row, column = row_of_each(items)[known], column[known]
+        try:
+            with np.errstate(over="ignore"):  # what is too large for float32 is infinite
+                numbers = np.array(list(compress(values, known.tolist())), NUMPY_DTYPES[self.dtype])
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidInputError(
+                found=f"a value that is no {self.dtype} ({error})", expected="numbers", where="X"
+            ) from error
+        key = row * np.int64(max(self.width, 1)) + column
+        return sorted_rows(row, column, numbers, len(items), self.width, unique=distinct or len(np.unique(key)) == len(key))
 
 
 @operator
@@ -125,19 +141,7 @@ class CountItems(_NamedColumns):
         else:
             items = [list(self._named(item)) for item in items]
             names, values = ([pair[i] for pairs in items for pair in pairs] for i in (0, 1))
-        column = np.fromiter(map(self.column_of().get, names, repeat(-1)), np.int64)
-        known = column >= 0
-        row, column = row_of_each(items)[known], column[known]
-        try:
-            numbers = np.array(list(compress(values, known.tolist())), NUMPY_DTYPES[self.dtype])
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidInputError(
-                found=f"a value that is no {self.dtype} ({error})", expected="numbers", where="X"
-            ) from error
-        key = row * np.int64(max(self.width, 1)) + column
-        y = sorted_rows(
-            row, column, numbers, len(x), self.width, unique=numbers_only is not None or len(np.unique(key)) == len(key)
-        )
+        y = self.with_values(items, names, values, numbers_only is not None)
         kind = NUMPY_DTYPES[self.index]
         return replace(y, indptr=y.indptr.astype(kind), indices=y.indices.astype(kind))
 
@@ -156,6 +160,28 @@ class CountItems(_NamedColumns):
                     yield f"{name}{self.separator}{one}", 1
             else:
                 raise rejected(value, f"a number, a string or a list of strings for {name!r}")
+
+
+@operator
+class MapValues(_NamedColumns):
+    """y[N, width] from the maps x[N], dicts of numbers by strings: a number goes to the column of its key, and keys without a column are
+    ignored. Nobody can give ONNX Runtime an empty map, or other keys and values (DictVectorizer of ONNX)."""
+
+    creates_missing = True
+
+    def all_rows_of(self, x: Array) -> Rows:
+        items = x.tolist()
+        if _numbers(items) is None or not all(items) or set(map(type, chain.from_iterable(items))) - {str}:
+            for item in items:
+                if not isinstance(item, Mapping) or not item:
+                    raise rejected(item, "a dict with at least one number for every row")
+                for name, value in item.items():
+                    if not isinstance(name, str):
+                        raise rejected(name, "strings as the keys of the dicts")
+                    if not isinstance(value, Real):
+                        raise rejected(value, f"a number for {name!r}")
+        values = chain.from_iterable(item.values() for item in items)
+        return self.with_values(items, chain.from_iterable(items), values, True)
 
 
 def _numbers(items: list[Any]) -> list[Any] | None:

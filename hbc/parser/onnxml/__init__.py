@@ -13,11 +13,11 @@ from typing import Any
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Node
 from hbc.ir.signature import Frames
-from hbc.parser.frame import Frame, Refusal, as_frame
+from hbc.parser.frame import Frame, Refusal
 from hbc.parser.front_door import note_input
 from hbc.parser.onnxml import linear, ml, svm, tensor, tree_operators
 from hbc.parser.onnxml.graph import OWNER, Source, outputs_as_methods
-from hbc.parser.registry import Described, Result, attributes, converts, describes
+from hbc.parser.registry import Described, Result, attributes, converts, describes, takes_items
 
 __all__ = ["linear", "ml", "read_bytes", "read_file", "svm", "tensor", "tree_operators"]
 
@@ -45,10 +45,18 @@ def _columns(m: Any) -> Described:
         raise UnsupportedOperatorError(culprits=[Culprit(OWNER, "model", refusal.reason, refusal.advice)]) from refusal
 
 
+@takes_items("onnx.ModelProto")
+def _dicts(m: Any) -> str:
+    try:
+        return "dicts" if Source(m).takes_dicts else ""
+    except Refusal:  # `_columns` makes an error of it
+        return ""
+
+
 @attributes("onnx.ModelProto")
 def _classes(m: Any) -> dict[str, object]:
     source = Source(m)
-    found: dict[str, object] = {} if source.width is None else {"n_features_in_": source.width}
+    found: dict[str, object] = {} if source.width is None or source.takes_dicts else {"n_features_in_": source.width}
     return found if source.classes is None else {**found, "classes_": source.classes}
 
 
@@ -58,4 +66,4 @@ def onnx_model(m: Any, x: Node | Frame) -> Result:
     source = Source(m)
     if source.names is not None:
         note_input(Frames(by_column=True))
-    return outputs_as_methods(source, source.run(as_frame(x)))
+    return outputs_as_methods(source, source.run(x))

@@ -14,8 +14,8 @@ from hbc.ir.types import Array
 from hbc.lazy import cached_property, record
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckWhole
-from hbc.parser.frame import Frame, Refusal
-from hbc.parser.onnxml.values import OPERATORS, Call, Value, dtype_of
+from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_frame, as_matrix
+from hbc.parser.onnxml.values import OPERATORS, Call, Dicts, Value, dtype_of
 
 OWNER = "onnx.ModelProto"
 TAKEN = frozenset(
@@ -26,6 +26,7 @@ CLASSIFIERS = ("TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier")
 PREDICTORS = (*CLASSIFIERS, "TreeEnsembleRegressor", "TreeEnsemble", "LinearRegressor", "SVMRegressor")
 LABELS = ("classlabels_strings", "classlabels_int64s", "classlabels_ints")
 FREE = "Export it with a free number of rows ([None, F])."
+NO_MAP = "Export it without its map, with a tensor for the columns that the map gives."
 LARGEST = {"i8": 127, "u8": 255, "i16": 32767, "u16": 65535, "i32": 2**31 - 1}
 
 
@@ -35,6 +36,7 @@ class InputTensor:
 
     name: str
     dtype: str
+    """"dicts" for a map of strings to float32."""
     width: int | None
     """The number of its columns; None if the file does not say."""
     rank: int
@@ -65,8 +67,16 @@ class Source:
 
     @cached_property
     def inputs(self) -> tuple[InputTensor, ...]:
-        """The inputs of the graph. Raises Refusal for one that does not convert."""
-        return tuple(_input(info) for info in self.proto.graph.input if info.name not in self.constants)
+        """The inputs of the graph. Raises Refusal for one that does not convert, and for a map beside other inputs."""
+        found = tuple(_input(info) for info in self.proto.graph.input if info.name not in self.constants)
+        if len(found) > 1 and any(tensor.dtype == "dicts" for tensor in found):
+            raise Refusal("it has a map beside other inputs.", NO_MAP)
+        return found
+
+    @property
+    def takes_dicts(self) -> bool:
+        """Whether the input is a map, so that X is a sequence of dicts."""
+        return self.inputs[:1] != () and self.inputs[0].dtype == "dicts"
 
     @cached_property
     def rows(self) -> int | None:
@@ -106,12 +116,13 @@ class Source:
     def operators(self) -> list[str]:
         return [node.op_type for node in self.proto.graph.node]
 
-    def run(self, x: Frame) -> list[tuple[str, Value]]:
-        """(name, value) of each output of the graph, computed from the columns x. Raises Refusal for inputs, operators or attributes
-        that do not convert."""
+    def run(self, x: Node | Frame) -> list[tuple[str, Value]]:
+        """(name, value) of each output of the graph, computed from the columns x, or from the dicts x. Raises Refusal for inputs, operators
+        or attributes that do not convert."""
         self._require_known()
-        values: dict[str, Value] = {**self.constants, **self._entries(x)}
-        rows = next(value for value in values.values() if isinstance(value, Node))
+        entries = self._dicts(as_matrix(x)) if self.takes_dicts else self._entries(as_frame(x))
+        values: dict[str, Value] = {**self.constants, **entries}
+        rows = next(value.node if isinstance(value, Dicts) else value for value in entries.values())
         for node in self.proto.graph.node:
             try:
                 inputs = tuple(values[name] if name else None for name in node.input)
@@ -139,14 +150,20 @@ class Source:
         if graph.sparse_initializer:
             raise Refusal("its graph has sparse initializers.", "Export it with dense ones.")
 
-    def _entries(self, x: Frame) -> dict[str, Value]:
+    def _dicts(self, x: Node) -> dict[str, Node | Dicts]:
+        """Name of the input → its dicts. Raises StringsNeeded if they were taken for numbers."""
+        if x.type.dtype != "str":
+            raise StringsNeeded([0])
+        return {self.inputs[0].name: Dicts(x)}
+
+    def _entries(self, x: Frame) -> dict[str, Node | Dicts]:
         """Name of an input → its value. The inputs take the columns of x one after the other. If one input has no known width, it takes the
         columns that the others leave."""
         widths = [tensor.width for tensor in self.inputs]
         if widths.count(None) > 1:
             raise Refusal("several of its inputs have no known number of columns.", "Export it with fixed numbers of columns.")
         free = len(x) - sum(width for width in widths if width is not None)
-        entries: dict[str, Value] = {}
+        entries: dict[str, Node | Dicts] = {}
         start = 0
         strings: list[int] = []
         for tensor in self.inputs:
@@ -288,10 +305,20 @@ def _evaluate(node: Any, values: dict[str, Any], opset: int) -> list[Any]:
 
 
 def _input(info: Any) -> InputTensor:
-    """The input of the graph. Raises Refusal unless it is a tensor [rows] or [rows, columns]."""
+    """The input of the graph. Raises Refusal unless it is a tensor [rows] or [rows, columns], or a map of strings to float32."""
+    import onnx
+
     kind = info.type.WhichOneof("value")
+    if kind == "map_type":
+        map_type = info.type.map_type
+        types = map_type.key_type, map_type.value_type.tensor_type.elem_type
+        if types != (onnx.TensorProto.STRING, onnx.TensorProto.FLOAT):
+            key, value = (onnx.TensorProto.DataType.Name(number) for number in types)
+            raise Refusal(f"its input {info.name!r} is a map of {key} to {value}; hbc takes those of STRING to FLOAT.", NO_MAP)
+        return InputTensor(info.name, "dicts", 1, 1)
     if kind != "tensor_type":
-        raise Refusal(f"its input {info.name!r} is no tensor.")
+        found = str(kind).removesuffix("_type").replace("_", " ")
+        raise Refusal(f"its input {info.name!r} is a {found}, expected a tensor.", "Export it with a tensor [rows, columns].")
     tensor = info.type.tensor_type
     dtype = dtype_of(tensor.elem_type)
     dims = list(tensor.shape.dim) if tensor.HasField("shape") else [None, None]

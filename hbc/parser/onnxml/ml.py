@@ -11,9 +11,11 @@ from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckValues
 from hbc.ops.columns import Categorize
+from hbc.ops.vectorizers.counting import MapValues
+from hbc.ops.vectorizers.strings import pack
 from hbc.parser.frame import Refusal, select_columns
 from hbc.parser.onnxml.tensor import taken_rows
-from hbc.parser.onnxml.values import ML, Call, Row, Value, implements, map_columns
+from hbc.parser.onnxml.values import ML, Call, Dicts, Row, Value, implements, map_columns
 
 
 @implements("Scaler", attributes=("offset", "scale"), domain=ML)
@@ -105,6 +107,19 @@ def array_feature_extractor(call: Call) -> Value:
     index = t.reshape(places, "N") if len(places.type.shape) == 2 else places
     index = Check("onnx.ModelProto", min_rows=1)(index)  # ONNX Runtime fails for zero rows
     return Row(taken_rows(table.ravel(), index))
+
+
+@implements("DictVectorizer", attributes=("string_vocabulary", "int64_vocabulary"), domain=ML)
+def dict_vectorizer(call: Call) -> Node:
+    """A column for each word of the vocabulary, f32[N, K]: the number that the map of a row has for it, or 0. ONNX Runtime takes one map at
+    a time."""
+    value, vocabulary = call.value(0), call.get("string_vocabulary", ())
+    if not isinstance(value, Dicts) or not len(vocabulary):
+        raise Refusal("it has no vocabulary of strings, or its input is no map.")
+    places: dict[str, int] = {}
+    columns = np.array([places.setdefault(word, len(places)) for word in vocabulary])
+    numbers = MapValues(*pack(places), np.arange(len(places)), len(places), "f32")(value.node)
+    return t.take(numbers, columns, axis=1) if len(places) < len(columns) else numbers
 
 
 @implements("ZipMap", attributes=("classlabels_strings", "classlabels_int64s"), domain=ML)

@@ -16,7 +16,8 @@ WORDS = {"predict": "label", "predict_proba": "prob"}
 
 def session_call(model: Any, method: str, threads: int | None = None) -> Callable[[Any], Any] | None:
     """The function of X that gives the output for a method. X is a matrix or a frame, whose columns the inputs take one after the other;
-    where each input is one column, those of a frame are found by name. None where it is not plain which output is meant."""
+    where each input is one column, those of a frame are found by name. None where it is not plain which output is meant, and for
+    a map, which ONNX Runtime takes one at a time."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -27,9 +28,9 @@ def session_call(model: Any, method: str, threads: int | None = None) -> Callabl
     outputs = [output.name for output in session.get_outputs()]
     if len(outputs) > 1:
         outputs = [name for name in outputs if WORDS.get(method, method) in name.lower()]
-    if len(outputs) != 1:
-        return None
     source = Source(model)
+    if len(outputs) != 1 or source.takes_dicts:
+        return None
 
     def call(X: Any) -> Any:
         (value,) = session.run(outputs, fed(source, X))

@@ -37,7 +37,14 @@ class Row:
     node: Node
 
 
-Value = Node | Array | Dims | Row
+@record
+class Dicts:
+    """A map for each row of the input: its dicts, str[N]. Only DictVectorizer reads them."""
+
+    node: Node
+
+
+Value = Node | Array | Dims | Row | Dicts
 
 
 @record
@@ -70,13 +77,13 @@ class Call:
         return value
 
     def node(self, i: int) -> Node:
-        """Input i as a Node, also if it is a constant. Raises Refusal for a shape or a [1, N] value."""
+        """Input i as a Node, also if it is a constant. Raises Refusal for a shape, a [1, N] value or a map."""
         value = self.value(i)
         if isinstance(value, Node):
             return value
         if isinstance(value, np.ndarray):
             return t.constant(value)
-        raise Refusal(f"input {i} is a shape, or has its rows on the second axis.")
+        raise Refusal(f"input {i} is a shape or a map, or has its rows on the second axis.")
 
     def rows_of(self, i: int) -> Node:
         """Input i as a Node with a value for every row. Raises Refusal if it does not depend on the rows."""
