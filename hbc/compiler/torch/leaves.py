@@ -18,6 +18,8 @@ def add_leaves(total: Tensor, leaf: Tensor, values: Tensor, target: Tensor, memo
     sum stays a tensor: to read it, the host would wait for the GPU at every tree."""
     trees, rows = leaf.size(0), leaf.size(1)
     reached = leaf.reshape(-1)
+    if values.requires_grad:
+        reached = reached.clone()  # autograd keeps it, and the next trees are written to the memory of `leaf`
     for column in range(values.size(0)):
         if values.requires_grad:
             terms = values[column].index_select(0, reached)

@@ -71,7 +71,7 @@ def levels(trees: int, leaves: int, depth: int) -> tuple[int, int]:
 def encoded(x: Tensor, encoding: list[Tensor], always: bool) -> Tensor:
     """The columns that splits read, [N, C] without gaps, with NaN replaced by the numbers that go to the same sides. encoding: see `pack`.
     `always`: do not look whether there is a NaN; on a GPU nobody looks, for its queue would stop."""
-    copied, number_for_nan, most = encoding[0], encoding[1], encoding[2]
+    copied, number_for_nan, most = encoding[0], encoding[1].detach(), encoding[2].detach()
     if number_for_nan.size(0) == 0:
         return x.contiguous()
     x = x.narrow(1, 0, number_for_nan.size(0) - copied.size(0))
