@@ -524,7 +524,6 @@ def test_refusals_name_the_operator() -> None:
         ("Reshape", [integer([-1])], {}),
         ("Reshape", [integer([-1, 2])], {}),
         ("Flatten", [], {"axis": 0}),
-        ("Unsqueeze", [integer([0])], {}),
         ("Gather", [integer([0])], {"axis": 0}),
         ("Slice", [integer([0]), integer([2]), integer([0])], {}),
         ("Transpose", [], {"perm": [1, 0]}),

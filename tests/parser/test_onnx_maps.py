@@ -109,7 +109,10 @@ EXTRA = helper.make_tensor_value_info("Z", T.FLOAT, [None, 1])
         ("map of STRING to DOUBLE", vectorizer(value=T.DOUBLE)),
         ("no vocabulary of strings", vectorizer(int64_vocabulary=[3, 1])),
         ("a map beside other inputs", vectorizer(more=[EXTRA])),
-        ("input 0 is a shape or a map", vectorizer(behind=[helper.make_node("Binarizer", ["X"], ["Y"], domain=ML)])),
+        (
+            "input 0 is a shape, a sequence or a map",
+            vectorizer(behind=[helper.make_node("Binarizer", ["X"], ["Y"], domain=ML)]),
+        ),
     ],
 )
 def test_other_maps_are_refused(words: str, model: Any) -> None:

@@ -15,11 +15,11 @@ from hbc.ir.graph import Node
 from hbc.ir.signature import Frames
 from hbc.parser.frame import Frame, Refusal
 from hbc.parser.front_door import note_input
-from hbc.parser.onnxml import linear, ml, svm, tensor, tree_operators
+from hbc.parser.onnxml import linear, ml, positions, svm, tensor, tree_operators
 from hbc.parser.onnxml.graph import OWNER, Source, outputs_as_methods
 from hbc.parser.registry import Described, Result, attributes, converts, describes, takes_items
 
-__all__ = ["linear", "ml", "read_bytes", "read_file", "svm", "tensor", "tree_operators"]
+__all__ = ["linear", "ml", "positions", "read_bytes", "read_file", "svm", "tensor", "tree_operators"]
 
 
 def read_file(path: Path) -> Any:

@@ -15,7 +15,8 @@ from hbc.lazy import cached_property, record
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check, CheckWhole
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_frame, as_matrix
-from hbc.parser.onnxml.values import OPERATORS, Call, Dicts, Value, dtype_of
+from hbc.parser.onnxml.values import OPERATORS, Call, Dicts, Series, Value, dtype_of
+from hbc.parser.registry import Outputs
 
 OWNER = "onnx.ModelProto"
 TAKEN = frozenset(
@@ -104,7 +105,10 @@ class Source:
 
     @cached_property
     def classes(self) -> Array | None:
-        """The labels of the last classifier in the graph, in the order of the columns of its probabilities; None if it has none."""
+        """The labels of the last classifier in the graph, in the order of the columns of its probabilities; None if it has none, and
+        if the graph gives those of several classifiers."""
+        if "SequenceConstruct" in self.operators():
+            return None
         for node in reversed(self.proto.graph.node):
             if node.op_type == "ZipMap" or node.op_type in CLASSIFIERS:
                 values = attributes_of(node)
@@ -232,21 +236,23 @@ def attributes_of(node: Any) -> dict[str, Any]:
     return found
 
 
-def outputs_as_methods(source: Source, outputs: Sequence[tuple[str, Value]]) -> dict[str, Node]:
-    """Method name → node, for the outputs of the graph. The label and the probabilities of a classifier become `predict` and
-    `predict_proba`. A single output becomes `predict`, and also `transform` unless an operator of the graph shows that it is a prediction.
-    Any other output is a method under its own name. Raises Refusal for an output that has no row for each row of the input."""
-    nodes: dict[str, Node] = {}
+def outputs_as_methods(source: Source, outputs: Sequence[tuple[str, Value]]) -> Outputs:
+    """Method name → the node, or the nodes of a sequence, for the outputs of the graph. The label and the probabilities of a classifier
+    become `predict` and `predict_proba`. A single output becomes `predict`, and also `transform` unless an operator of the graph shows that
+    it is a prediction. Any other output is a method under its own name. Raises Refusal for an output that has no row for each row of the
+    input."""
+    nodes: Outputs = {}
     for name, value in outputs:
-        if not isinstance(value, Node) or not value.type.batched:
+        found = value.nodes if isinstance(value, Series) else (value,)
+        if not all(isinstance(node, Node) and node.type.batched for node in found):
             raise Refusal(f"its output {name!r} does not have a row for every row of the input.")
-        nodes[name] = value
+        nodes[name] = found  # type: ignore[assignment]
     if len(nodes) == 1:
-        (node,) = nodes.values()
+        (found,) = nodes.values()
         known = any(op in PREDICTORS for op in source.operators())
-        return {"predict": node} if known else {"predict": node, "transform": node}
-    methods: dict[str, Node] = {}
-    for name, node in nodes.items():
+        return {"predict": found} if known else {"predict": found, "transform": found}
+    methods: Outputs = {}
+    for name, (node, *more) in nodes.items():
         rank = len(node.type.shape)
         if "label" in name.lower() and not node.type.is_float and "predict" not in methods:
             method = "predict"
@@ -259,7 +265,7 @@ def outputs_as_methods(source: Source, outputs: Sequence[tuple[str, Value]]) -> 
             )
         while method in methods:
             method += "_"
-        methods[method] = node
+        methods[method] = (node, *more)
     return methods
 
 

@@ -14,8 +14,8 @@ from hbc.ops.columns import Categorize
 from hbc.ops.vectorizers.counting import MapValues
 from hbc.ops.vectorizers.strings import pack
 from hbc.parser.frame import Refusal, select_columns
-from hbc.parser.onnxml.tensor import taken_rows
-from hbc.parser.onnxml.values import ML, Call, Dicts, Row, Value, implements, map_columns
+from hbc.parser.onnxml.positions import largest_position
+from hbc.parser.onnxml.values import ML, Call, Dicts, Layers, Row, Value, implements, map_columns
 
 
 @implements("Scaler", attributes=("offset", "scale"), domain=ML)
@@ -95,18 +95,37 @@ def feature_vectorizer(call: Call) -> Node:
 
 @implements("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(call: Call) -> Value:
-    """Two uses: columns of a matrix by constant numbers, [N, K]; or labels from a constant table by computed positions, [1, N]."""
+    """Two uses: columns of a matrix by constant numbers, [N, K]; or numbers and labels from a constant table of K rows by computed
+    positions [N, J], [K, N · J]. Raises Refusal if neither K nor J is 1."""
     values, places = call.value(0), call.value(1)
     if isinstance(values, Node):
         return select_columns(call.matrix(0), [int(i) for i in call.array(1).ravel()])
     table = call.array(0)
     if isinstance(places, Row):
         places = places.node
-    if (table.ndim > 1 and table.shape[0] != 1) or not isinstance(places, Node):
-        raise Refusal("it looks up computed positions in a table of several rows.")
-    index = t.reshape(places, "N") if len(places.type.shape) == 2 else places
-    index = Check("onnx.ModelProto", min_rows=1)(index)  # ONNX Runtime fails for zero rows
-    return Row(taken_rows(table.ravel(), index))
+    if not isinstance(places, Node) or table.ndim > 2:
+        raise Refusal("it looks up positions that are not computed from the rows, or in a table of more than two axes.")
+    lone = table.ndim == 1 or table.shape[0] == 1
+    index = t.reshape(places, "N") if places.type.shape[1:] == (1,) else places
+    index = Check("onnx.ModelProto", min_rows=1)(_within(index, table.shape[-1]))  # ONNX Runtime fails for zero rows
+    if lone:
+        return Row(t.take(table.ravel(), index, axis=0))
+    if len(index.type.shape) != 1:
+        raise Refusal("it looks up several positions a row in a table of several rows.")
+    return Layers(t.take(np.ascontiguousarray(table.T), index, axis=0))
+
+
+def _within(index: Node, size: int) -> Node:
+    """Positions in a table of that size, i64. A call is rejected for others, unless it is plain that there are none: ONNX Runtime rejects
+    those that are too large, and reads other memory for negative ones."""
+    index = t.cast(index, "i64")
+    if size and largest_position(index) < size:
+        return index
+    columns = index if len(index.type.shape) == 2 else t.reshape(index, "N", 1)
+    checked = t.concat(
+        [_known(select_columns(columns, [i]), np.arange(size), f"position {i}") for i in range(columns.type.columns)]
+    )
+    return checked if columns is index else t.reshape(checked, "N")
 
 
 @implements("DictVectorizer", attributes=("string_vocabulary", "int64_vocabulary"), domain=ML)
@@ -187,7 +206,7 @@ DEFAULTS = {"U": ("default_string", "_Unused"), "i": ("default_int64", -1), "f":
 def label_encoder(call: Call) -> Value:
     value = call.value(0)
     if isinstance(value, Row):
-        return Row(_encoded(call, value.node))
+        return Row(map_columns(value.node, lambda column: _encoded(call, column)))
     return map_columns(call.rows_of(0), lambda column: _encoded(call, column))
 
 

@@ -9,13 +9,14 @@ from collections.abc import Callable
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.types import NUMPY_DTYPES, Array, Dim
+from hbc.ir.types import NUMPY_DTYPES, Dim
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Linear, Softmax
 from hbc.parser.frame import Refusal
+from hbc.parser.onnxml.positions import largest_position
 from hbc.parser.onnxml.transforms import first_largest
-from hbc.parser.onnxml.values import Call, Dims, Row, Value, as_dtype, dtype_of, implements, inner_axis
+from hbc.parser.onnxml.values import Call, Dims, Layers, Row, Value, as_dtype, dtype_of, implements, inner_axis
 
 # --- elementwise -------------------------------------------------------------------------------------------------------
 
@@ -117,8 +118,8 @@ def cast(call: Call) -> Value:
     value, dtype = call.value(0), dtype_of(int(call.get("to")))
     if isinstance(value, Dims):
         return value
-    if isinstance(value, Row):
-        return Row(_cast(value.node, dtype))
+    if isinstance(value, (Row, Layers)):
+        return type(value)(_cast(value.node, dtype))
     return _cast(call.node(0), dtype)
 
 
@@ -239,8 +240,11 @@ def _reduced(op: str, x: Node, axis: int) -> Node:
 
 
 @implements(*REDUCTIONS, attributes=("axes", "keepdims", "noop_with_empty_axes"))
-def reduction(call: Call) -> Node:
-    x, axes = call.rows_of(0), call.axes()
+def reduction(call: Call) -> Value:
+    value, axes = call.value(0), call.axes()
+    if isinstance(value, Layers):
+        return _mean_of_layers(call, value, axes or [])
+    x = call.rows_of(0)
     if not axes:
         if int(call.get("noop_with_empty_axes", 0)):
             raise Refusal("it has no axes.")
@@ -253,6 +257,16 @@ def reduction(call: Call) -> Node:
     if int(call.get("keepdims", 1)):
         return x
     return t.reshape(x, *(size for i, size in enumerate(x.type.shape) if i not in places))
+
+
+def _mean_of_layers(call: Call, value: Layers, axes: list[int]) -> Value:
+    """The sum or the mean of K results, which are added one after the other. Raises Refusal for other reductions of layers."""
+    if len(axes) != 1 or call.op not in ("ReduceSum", "ReduceMean") or not value.node.type.is_float or value.axis(axes[0]) != 1:
+        raise Refusal("it reduces several axes of results of several estimators, or another one than the first.")
+    keep = bool(int(call.get("keepdims", 1)))
+    total = t.sum_(value.node, 1, keepdims=keep, ordered=True)
+    result = t.div(total, float(value.node.type.shape[1])) if call.op == "ReduceMean" else total
+    return Layers(result) if keep else result
 
 
 @implements("ArgMax", "ArgMin", attributes=("axis", "keepdims", "select_last_index"))
@@ -283,7 +297,7 @@ def reshape(call: Call) -> Value:
     value, wanted = call.value(0), call.value(1)
     target: list[Dim] = list(wanted.dims) if isinstance(wanted, Dims) else [int(d) for d in call.array(1).ravel()]
     x = value.node if isinstance(value, Row) else call.rows_of(0)
-    source: tuple[Dim, ...] = (1, "N") if isinstance(value, Row) else x.type.shape
+    source: tuple[Dim, ...] = (1, "N", *x.type.shape[1:]) if isinstance(value, Row) else x.type.shape
     if not int(call.get("allowzero", 0)):
         target = [source[i] if d == 0 else d for i, d in enumerate(target)]
     size = math.prod(int(d) for d in source if d != "N")
@@ -294,6 +308,8 @@ def reshape(call: Call) -> Value:
         return t.reshape(x, "N", *(size // rest if d == -1 else d for d in target[1:]))
     if target in ([1, -1], [1, "N"]) and size == 1:
         return Row(t.reshape(x, "N"))
+    if len(target) > 2 and target[:2] in ([1, -1], [1, "N"]) and target[2:] == list(x.type.shape[1:]):
+        return Layers(t.reshape(x, "N", 1, *x.type.shape[1:]))
     if target and target[0] == call.declared_rows and not isinstance(value, Row) and "N" not in target[1:]:
         inner = [size // rest if d == -1 and rest else int(d) for d in target[1:]]
         if math.prod(inner) == size:
@@ -317,8 +333,10 @@ def squeeze(call: Call) -> Value:
         return Dims(value.dims, scalar=True)
     if axes is None:
         raise Refusal("it drops every axis of length 1, which is also that of rows for a single row.")
-    if isinstance(value, Row) and axes in ([0], [-2]):
+    if isinstance(value, Row) and axes in ([0], [-2]) and len(value.node.type.shape) == 1:
         return value.node
+    if isinstance(value, Layers) and axes == [0] and value.node.type.shape[1] == 1:
+        return t.reshape(value.node, "N", *value.node.type.shape[2:])
     x = call.rows_of(0)
     places = {inner_axis(axis, x) for axis in axes}
     if any(x.type.shape[place] != 1 for place in places):
@@ -337,6 +355,8 @@ def unsqueeze(call: Call) -> Value:
     if 0 in places:
         if places == {0} and rank == 2:
             return Row(x)
+        if places == {0}:
+            return Layers(t.reshape(x, "N", 1, *x.type.shape[1:]))
         raise Refusal("it puts an axis before the rows.")
     rest = iter(x.type.shape)
     return t.reshape(x, *(1 if i in places else next(rest) for i in range(rank)))
@@ -346,10 +366,15 @@ def unsqueeze(call: Call) -> Value:
 def transpose(call: Call) -> Value:
     value = call.value(0)
     perm = [int(i) for i in call.get("perm", ())]
-    if isinstance(value, Row):
+    if isinstance(value, Row) and len(value.node.type.shape) == 1:
         if perm in ([], [1, 0]):
             return t.reshape(value.node, "N", 1)
         return value
+    if isinstance(value, Layers):
+        rank = len(value.node.type.shape)
+        if (perm or list(range(rank))[::-1]) == [1, 0, *range(2, rank)]:
+            return value.node
+        raise Refusal("it moves axes.")
     x = call.rows_of(0)
     if perm == list(range(len(x.type.shape))):
         return x
@@ -366,6 +391,9 @@ def concat(call: Call) -> Value:
         for value in values:
             dims += value.dims if isinstance(value, Dims) else [int(d) for d in np.asarray(value).ravel()]
         return Dims(tuple(dims))
+    layers = [value for value in values if isinstance(value, Layers)]
+    if len(layers) == len(values):
+        return Layers(t.concat([value.node for value in layers], layers[0].axis(int(call.get("axis")))))
     nodes = [call.rows_of(i) for i in range(len(values))]
     return t.concat(nodes, inner_axis(int(call.get("axis")), nodes[0]))
 
@@ -415,22 +443,17 @@ def gather(call: Call) -> Value:
     if isinstance(value, np.ndarray):
         if axis != 0:
             raise Refusal("it looks up a table along another axis than the first.")
-        return taken_rows(value, call.rows_of(1))
+        taken = t.cast(call.rows_of(1), "i64")
+        if largest_position(taken) >= len(value):
+            raise Refusal("it looks up positions that do not come from an ArgMax, and might lie outside of the table.")
+        return t.take(value, taken, axis=0)
+    if isinstance(value, Layers) and axis == 0 and call.array(1).ndim == 0:
+        return t.take(value.node, call.array(1) % int(value.node.type.shape[1]), axis=1)
     x = call.rows_of(0)
     place = inner_axis(axis, x)
     index = call.array(1)
     index = np.where(index < 0, index + int(x.type.shape[place]), index)
     return t.take(x, index, axis=place)
-
-
-def taken_rows(table: Array, index: Node) -> Node:
-    """table[index], [N]. Raises Refusal unless the index comes from an ArgMax, so that it is known to lie in the table."""
-    source = index
-    while isinstance(source.op, (Check, t.Cast, t.Reshape, t.Where)):
-        source = source.inputs[-1]
-    if not isinstance(source.op, t.ArgMax) or int(source.inputs[0].type.shape[source.op.axis]) > len(table):
-        raise Refusal("it looks up positions that do not come from an ArgMax, and might lie outside of the table.")
-    return t.take(table, t.cast(index, "i64"), axis=0)
 
 
 @implements("ConstantOfShape", attributes=("value",))

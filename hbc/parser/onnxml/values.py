@@ -32,9 +32,31 @@ class Dims:
 
 @record
 class Row:
-    """A value of shape [1, N], held as the vector [N]. ArrayFeatureExtractor makes one when it looks up labels."""
+    """A value of shape [1, N], held as the vector [N]; or of shape [1, N · J], held as [N, J]. ArrayFeatureExtractor makes them."""
 
     node: Node
+
+
+@record
+class Layers:
+    """A value of shape [K, N, …], held as [N, K, …]: results of K estimators for each row, before their mean is taken."""
+
+    node: Node
+
+    def axis(self, axis: int) -> int:
+        """The axis of the node that holds an axis of the value. Raises Refusal for that of rows, and for one that is not there."""
+        rank = len(self.node.type.shape)
+        place = axis + rank if axis < 0 else axis
+        if place == 1 or not 0 <= place < rank:
+            raise Refusal(f"it works along axis {axis} of {rank}, where axis 1 holds the rows: no operator may mix rows.")
+        return place or 1
+
+
+@record
+class Series:
+    """A sequence of tensors."""
+
+    nodes: tuple[Node, ...]
 
 
 @record
@@ -44,7 +66,7 @@ class Dicts:
     node: Node
 
 
-Value = Node | Array | Dims | Row | Dicts
+Value = Node | Array | Dims | Row | Layers | Series | Dicts
 
 
 @record
@@ -77,13 +99,14 @@ class Call:
         return value
 
     def node(self, i: int) -> Node:
-        """Input i as a Node, also if it is a constant. Raises Refusal for a shape, a [1, N] value or a map."""
+        """Input i as a Node, also if it is a constant. Raises Refusal for a shape, for a value whose rows are not its first axis, for a
+        sequence and for a map."""
         value = self.value(i)
         if isinstance(value, Node):
             return value
         if isinstance(value, np.ndarray):
             return t.constant(value)
-        raise Refusal(f"input {i} is a shape or a map, or has its rows on the second axis.")
+        raise Refusal(f"input {i} is a shape, a sequence or a map, or has its rows on the second axis.")
 
     def rows_of(self, i: int) -> Node:
         """Input i as a Node with a value for every row. Raises Refusal if it does not depend on the rows."""
