@@ -8,12 +8,14 @@ timed. Times are processor times (others may use the core too), and the least of
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,14 +27,14 @@ from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.costs import (
     FILE,
     FURTHER_PLANE,
-    KEYS_IN_MEMORY,
-    OF_ONE_TREE,
     RANGE,
     WITHOUT_AVX512,
+    WITHOUT_KEYS,
     Shape,
     Work,
     estimate,
     fastest,
+    on,
 )
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
@@ -59,6 +61,13 @@ WITHIN = 1.10
 BACKENDS = ("tvm", "torch", "torchscript", "onnx")
 SINCE = {"torch": "2026-11-26 19:53", "torchscript": "2026-11-26 19:53"}
 """Backend → when its kernels last became faster (UTC). Older measurements would fit the older kernels, and are left out."""
+LONE_SINCE, PAIRS_SINCE, TOPS_SINCE = "2026-11-24 21:59", "2026-11-29 03:22", "2026-11-29 09:52"
+TWICE_FROM, TWICE_TO = "2026-11-23 07:20", "2026-11-29 12:55"
+"""When tvm's kernels changed (UTC), see `Kernels`."""
+FIXED = (FURTHER_PLANE, WITHOUT_KEYS)
+"""Work whose times are not fitted to the grid, though it is there."""
+WITHOUT_PAIRS = ("znver3", "znver4")
+"""Processors that scan chunks one by one (`pairing`)."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,30 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Kernels:
+    """What tvm's kernels did when they were measured. Kinds of work that they had not yet must not be fitted to their times.
+
+    pairs: two chunks of a scan went together. tops: many rows were scanned through the tops of trees, before patches. lone: walks of few
+    steps made no keys. twice: trees that are the result, as all of the grid, were computed twice (a mistake)."""
+
+    pairs: bool = False
+    tops: bool = True
+    lone: bool = True
+    twice: bool = False
+
+    @classmethod
+    def of(cls, machine: dict[str, Any]) -> Kernels:
+        """Those of measurements on a machine, by their time. Older ones do not say which processor it was; none of them had pairs."""
+        at = machine["time"]
+        return cls(
+            pairs=at >= PAIRS_SINCE and machine.get("cpu") not in (None, *WITHOUT_PAIRS),
+            tops=at >= TOPS_SINCE,
+            lone=at >= LONE_SINCE,
+            twice=TWICE_FROM <= at < TWICE_TO,
+        )
+
+
+@dataclass(frozen=True)
 class Point:
     """The seconds of each strategy for a model and a number of rows of a call."""
 
@@ -85,6 +118,7 @@ class Point:
     shape: Shape
     rows: int
     seconds: dict[str, float]
+    kernels: Kernels = Kernels()
 
     @property
     def best(self) -> float:
@@ -238,31 +272,48 @@ def costs_of(backend: str, measured: dict[str, Any]) -> str:
     return WITHOUT_AVX512 if backend == "tvm" and "avx512f" not in measured["machine"]["flags"] else backend
 
 
-def work_of(costs: str) -> Mapping[str, Work]:
-    """The work by strategy, for a name in costs.json."""
-    if costs != WITHOUT_AVX512:
+def work_of(costs: str, kernels: Kernels = Kernels()) -> Mapping[str, Work]:
+    """The work by strategy, for a name in costs.json. kernels: those of tvm that were measured."""
+    if not costs.startswith("tvm"):
         return load_compiler(costs).work  # type: ignore[attr-defined, no-any-return]
-    from hbc.compiler.tvm.costs import STRATEGIES_WITHOUT_AVX512
+    from hbc.compiler.tvm.costs import strategies
 
-    return STRATEGIES_WITHOUT_AVX512
+    found = strategies(costs != WITHOUT_AVX512, kernels.pairs, kernels.tops, kernels.lone)
+    if kernels.twice:
+        found = found | {name: functools.partial(_twice, work) for name, work in found.items() if name != "select"}
+    return found
 
 
-def fit(costs: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
+def _twice(work: Work, shape: Shape, rows: int) -> Mapping[str, float]:
+    return {name: count if name == "call" else 2 * count for name, count in work(shape, rows).items()}
+
+
+def work_at(costs: str, strategy: str, point: Point, rows: int) -> Mapping[str, float]:
+    """The work of a strategy at a point, for so many rows."""
+    return work_of(costs, point.kernels)[strategy](point.shape, rows)
+
+
+Times = Mapping[str, Mapping[str, float]]
+"""The coefficients in nanoseconds, by strategy and kind of work."""
+
+
+def fit(costs: str, points: Sequence[Point], known: Times = MappingProxyType({})) -> dict[str, dict[str, float]]:
     """The coefficients in nanoseconds by strategy and kind of work, fitted by non-negative least squares of relative errors.
 
     Times far behind the fastest count less, since no choice depends on them. Work such as "walk: row and step" is that of another strategy,
-    which stands before this one, and has its coefficient."""
+    which stands before this one, and has its coefficient; the `known` one if that was not measured. FIXED work has the known one, too."""
     from scipy.optimize import nnls
 
     found: dict[str, dict[str, float]] = {}
-    for strategy, work in work_of(costs).items():
+    for strategy in work_of(costs):
         used = [point for point in points if strategy in point.seconds]
         if not used:
             continue
-        counts = [work(point.shape, point.rows) for point in used]
+        counts = [work_at(costs, strategy, point, point.rows) for point in used]
         names = list(dict.fromkeys(name for row in counts for name in row))
         parts = [name.partition(": ") for name in names]
-        shared = {"".join(each): found[each[0]].get(each[2], 0.0) for each in parts if each[1]}
+        shared = {"".join(each): {**known, **found}.get(each[0], {}).get(each[2], 0.0) for each in parts if each[1]}
+        shared |= {name: known.get(strategy, {}).get(name, 0.0) for name in FIXED if name in names}
         names = [name for name in names if name not in shared]
         times = np.array([1e9 * point.seconds[strategy] for point in used])
         rest = 1 - np.array([estimate(shared, row) for row in counts]) / times
@@ -277,11 +328,11 @@ def fit(costs: str, points: Sequence[Point]) -> dict[str, dict[str, float]]:
 
 def chosen(costs: str, factors: dict[str, dict[str, float]], points: Sequence[Point], known: bool) -> list[str]:
     """The choice of the cost model at each point. `known`: it is told the number of rows; otherwise it chooses for RANGE."""
-    work, answers = work_of(costs), []
+    answers = []
     for point in points:
         names = [name for name in point.seconds if name in factors]
         rows = (point.rows,) if known else RANGE
-        answers.append(fastest({n: [estimate(factors[n], work[n](point.shape, r)) for r in rows] for n in names}))
+        answers.append(fastest({n: [estimate(factors[n], work_at(costs, n, point, r)) for r in rows] for n in names}))
     return answers
 
 
@@ -309,9 +360,9 @@ def as_json(points: Sequence[Point]) -> list[dict[str, Any]]:
     ]
 
 
-def from_json(entries: Sequence[dict[str, Any]]) -> list[Point]:
+def from_json(entries: Sequence[dict[str, Any]], kernels: Kernels = Kernels()) -> list[Point]:
     return [
-        Point(Model(**e["model"]), Shape(**e["shape"]), int(rows), {name: t / 1e6 for name, t in times.items()})
+        Point(Model(**e["model"]), Shape(**e["shape"]), int(rows), {name: t / 1e6 for name, t in times.items()}, kernels)
         for e in entries
         for rows, times in e["microseconds"].items()
     ]
@@ -335,7 +386,7 @@ def judged(costs: str, points: list[Point]) -> dict[str, Array]:
     found: dict[str, list[Array]] = {}
     known = json.loads(FILE.read_text())["nanoseconds"].get(costs, {})  # for a strategy that a short run has not measured
     for train, test in itertools.permutations(halves(points)):
-        factors = known | fit(costs, train)
+        factors = _fitted(costs, train, known)
         ways: dict[str, list[str]] = {
             "cost model, rows known": chosen(costs, factors, test, known=True),
             "cost model, rows unknown": chosen(costs, factors, test, known=False),
@@ -348,13 +399,14 @@ def judged(costs: str, points: list[Point]) -> dict[str, Array]:
 
 def judged_together(costs: str, points: dict[str, list[Point]]) -> dict[str, Array]:
     """The `ratios` of the cost model that knows the rows, by processor. `points` are those of each. The model is fitted to one half of the
-    models on all processors, and judged on the other half, both ways."""
+    models, on all processors and on those that `have_own` times, and judged on the other half, both ways."""
     found: dict[str, list[Array]] = {name: [] for name in points}
     known = json.loads(FILE.read_text())["nanoseconds"].get(costs, {})
     parts = {name: halves(each) for name, each in points.items()}
     for train, test in ((0, 1), (1, 0)):
-        factors = known | fit(costs, [point for each in parts.values() for point in each[train]])
+        together = _fitted(costs, [point for each in parts.values() for point in each[train]], known)
         for name, each in parts.items():
+            factors = _fitted(costs, each[train], together) if have_own(costs, each[train]) else together
             found[name].append(ratios(each[test], chosen(costs, factors, each[test], known=True)))
     return {name: np.concatenate(each) for name, each in found.items()}
 
@@ -374,7 +426,7 @@ def run(run: Run) -> None:
     run.results["workloads"] = found
     for place, backend in enumerate([] if run.options.fit else backends):
         end = time.monotonic() + 60 * minutes / len(backends)
-        described, points = machine.describe(), []
+        described, points = machine.describe() | {"cpu": machine.name()}, []
         for model in grid():
             if time.monotonic() > end:
                 break
@@ -382,33 +434,48 @@ def run(run: Run) -> None:
             run.say(f"{backend} ({place + 1} of {len(backends)}): {len(points)} points")
         found[backend] = {"machine": described | {"load_after": os.getloadavg()}, "measured": as_json(points)}
     if run.path.is_relative_to(report.RESULTS):
-        others = [report.read(path) for path in sorted(report.RESULTS.glob("*/strategies.json.gz")) if path != run.path]
+        paths = [path for path in sorted(report.RESULTS.glob("*/strategies.json.gz")) if path != run.path]
+        results = {path.parent.name: report.read(path) for path in paths} | {run.path.parent.name: run.results}
         known = json.loads(FILE.read_text())
-        FILE.write_text(json.dumps(cost_model(known, [*others, run.results]), indent=1, ensure_ascii=False) + "\n")
+        FILE.write_text(json.dumps(cost_model(known, results), indent=1, ensure_ascii=False) + "\n")
 
 
-def cost_model(known: dict[str, Any], results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def cost_model(known: dict[str, Any], results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """The content of costs.json: what is `known`, with the coefficients of all strategies that were measured in place of the old ones.
-    `results` are those of all processors, and the fit is to all their points that are `current`.
+    `results` are those of all processors, by LLVM's names, and the fit is to all their points that are `current`. Processors that
+    `have_own` coefficients get these, too.
 
     A strategy that was not measured keeps its coefficients, and so does a backend: estimates are made for all strategies of a backend, and
-    fail for one without. (The measurements of PyTorch on Zen 4 are older than its "walk", and a fit to them alone dropped it.) So do the
-    kinds of work of one tree, which no model of the grid has, FURTHER_PLANE and KEYS_IN_MEMORY."""
+    fail for one without. (The measurements of PyTorch on Zen 4 are older than its "walk", and a fit to them alone dropped it.)"""
     factors, machines = dict(known["nanoseconds"]), dict(known["machines"])
-    measured: dict[str, list[dict[str, Any]]] = {}
-    for each in results:
+    measured: dict[str, dict[str, dict[str, Any]]] = {}
+    for processor, each in results.items():
         for backend, found in current(each)["workloads"].items():
-            measured.setdefault(costs_of(backend, found), []).append(found)
+            measured.setdefault(costs_of(backend, found), {})[processor] = found
     for costs, parts in measured.items():
-        points = [point for part in parts for point in from_json(part["measured"])]
-        old = factors.get(costs, {})
-        kept = {
-            strategy: {name: time for name, time in each.items() if name.endswith((OF_ONE_TREE, FURTHER_PLANE, KEYS_IN_MEMORY))}
-            for strategy, each in old.items()
-        }
-        factors[costs] = old | {strategy: each | kept.get(strategy, {}) for strategy, each in fit(costs, points).items()}
-        machines[costs] = [part["machine"] for part in parts]
+        points = {name: from_json(part["measured"], Kernels.of(part["machine"])) for name, part in parts.items()}
+        factors[costs] = _fitted(costs, [point for some in points.values() for point in some], factors.get(costs, {}))
+        machines[costs] = [part["machine"] for part in parts.values()]
+        for processor, some in points.items():
+            if have_own(costs, some):
+                factors[on(costs, processor)] = _fitted(costs, some, factors[costs])
+                machines[on(costs, processor)] = [parts[processor]["machine"]]
     return {"machines": machines, "nanoseconds": factors}
+
+
+def have_own(costs: str, points: Sequence[Point]) -> bool:
+    """Whether a processor, whose points these are, has times of its own: it has AVX-512, and all strategies of tvm were measured there."""
+    return costs == "tvm" and {name for point in points for name in point.seconds} == {*work_of(costs)}
+
+
+def _fitted(costs: str, points: Sequence[Point], known: Times) -> dict[str, dict[str, float]]:
+    """`fit`, with the `known` times of all work that none of these points has."""
+    found = fit(costs, points, known)
+    for strategy, times in found.items():
+        counts = [work_at(costs, strategy, point, point.rows) for point in points if strategy in point.seconds]
+        done = {name for each in counts for name, count in each.items() if count > 0}
+        times |= {name: time for name, time in known.get(strategy, {}).items() if name not in done}
+    return {**known, **found}  # type: ignore[dict-item]
 
 
 def current(results: dict[str, Any]) -> dict[str, Any]:
@@ -433,7 +500,10 @@ def _walked(entry: dict[str, Any]) -> dict[str, Any]:
 
 def measured_of(results: dict[str, Any]) -> dict[str, list[Point]]:
     """The points by the names of their times in costs.json."""
-    return {costs_of(backend, each): from_json(each["measured"]) for backend, each in results["workloads"].items()}
+    return {
+        costs_of(backend, each): from_json(each["measured"], Kernels.of(each["machine"]))
+        for backend, each in results["workloads"].items()
+    }
 
 
 def markdown(results: dict[str, Any]) -> str:

@@ -43,8 +43,18 @@ time (1,000 rows and more)."""
 KEYS_IN_MEMORY = "row and patch of keys in memory"
 """What a visit of a patch takes longer where the keys of a row do not fit in registers. No model of the grid has so many columns. On Zen 5
 100 extra-trees (regressor, 4,000 leaves) take 1.9 µs a row with 784 columns and 1.45 with 256. A sixth of a µs of that are more keys."""
+WITHOUT_KEYS = "row and step without keys"
+"""The step of a walk that compares numbers as they stand in a row (lone.py). Few models of the grid have such walks. A fit to half of the
+grid finds no time for it."""
 WITHOUT_AVX512 = "tvm without AVX-512"
 """The name in costs.json of the times of tvm's code for processors without AVX-512."""
+
+
+def on(backend: str, processor: str) -> str:
+    """The name in costs.json of the times of one processor, by LLVM's name. Only processors with AVX-512 that were measured have times of
+    their own. Others have those that fit all of these together. On Sapphire Rapids a step of a walk takes half as long again, by the side
+    of a patch, as on Zen 5."""
+    return f"{backend} on {processor}"
 
 
 @record

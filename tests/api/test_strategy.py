@@ -17,7 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 import hbc
 from benchmarks import strategies as benchmark
 from hbc.compiler.base import CompileOptions, load_compiler
-from hbc.compiler.costs import FILE, RANGE, WITHOUT_AVX512, Shape, choose, duration, estimate, estimates, fastest
+from hbc.compiler.costs import FILE, RANGE, WITHOUT_AVX512, Shape, choose, duration, estimate, estimates, fastest, on
 from hbc.ir.graph import Input
 from hbc.ir.types import N
 from hbc.ops.tensor import Concat
@@ -53,7 +53,10 @@ def test_ensembles_are_what_the_grid_says(small: TreeEnsemble) -> None:
     assert {m.depth for m in models} == set(benchmark.DEPTHS)
 
 
-@pytest.mark.parametrize("costs", [*BACKENDS, *([WITHOUT_AVX512] if "tvm" in BACKENDS else [])])
+OF_TVM = (WITHOUT_AVX512, on("tvm", "sapphirerapids"), on("tvm", "znver5"))
+
+
+@pytest.mark.parametrize("costs", [*BACKENDS, *(OF_TVM if "tvm" in BACKENDS else ())])
 def test_every_strategy_has_an_estimate_that_grows_with_the_rows(costs: str, small: TreeEnsemble) -> None:
     document = json.loads(FILE.read_text())
     work = benchmark.work_of(costs)
@@ -134,8 +137,8 @@ def test_explain_shows_the_estimates() -> None:
 
 
 def test_a_single_candidate_is_not_estimated(small: TreeEnsemble) -> None:
-    models = {"walk": load_compiler("tvm").work["walk"]}  # type: ignore[attr-defined]
-    assert choose("tvm", small, models, None) == ("walk", "the only one for trees like these")
+    models = {"walk": load_compiler("torch").work["walk"]}  # type: ignore[attr-defined]
+    assert choose("torch", small, models, None) == ("walk", "the only one for trees like these")
 
 
 def test_what_was_found_out_to_choose_stays_known(small: TreeEnsemble) -> None:
@@ -245,3 +248,57 @@ def test_two_chunks_of_a_scan_take_less_than_twice_one() -> None:
     assert alone["four rows and split, trees in lanes"] > 0 == paired["four rows and split, trees in lanes"]
     for rows in (1, 64, 65, 256, 1000):
         assert scan(shape, rows) == scan(shape, rows, pairs=True)
+
+
+def test_many_rows_are_scanned_through_the_tops_of_trees() -> None:
+    pytest.importorskip("tvm")
+    from hbc.compiler.tvm.costs import patches
+
+    numbers = {"leaves": 2000, "width": 1, "outputs": 1, "bytes": 4, "columns": 10, "planes": 30}
+    shape = Shape(trees=10, splits=19_990, depth=30, steps=290, mean_depth=14.0, **numbers)
+    few, many = patches(shape, 191), patches(shape, 10_240)
+    assert few == patches(shape, 191, tops=False)
+    assert (few["row and patch behind a top"], many["row and patch"]) == (0, 0)
+    assert few["row and patch"] > 0 < many["row and patch behind a top"]
+    assert patches(shape, 10_240, tops=False)["row and patch"] > many["row and patch behind a top"]
+
+
+def test_older_measurements_are_fitted_to_the_work_of_their_time() -> None:
+    """Of two processors one was measured before the tops of trees were scanned, when trees that are the result were computed twice."""
+    pytest.importorskip("tvm")
+    older, newer = (
+        benchmark.Kernels.of({"time": time, "cpu": cpu})
+        for time, cpu in (("2026-11-26 23:26:57 +0000", "sapphirerapids"), ("2026-11-30 00:00:00 +0000", "znver5"))
+    )
+    assert older == benchmark.Kernels(tops=False, twice=True)
+    assert newer == benchmark.Kernels(pairs=True)
+    assert benchmark.Kernels.of({"time": "2026-11-30 00:00:00 +0000", "cpu": "znver4"}) == benchmark.Kernels()
+    truth = {
+        "walk: row and column": 0.2,
+        "row and patch": 2.0,
+        "row and patch behind a top": 3.0,
+        "row and column, scanned": 0.5,
+    }
+    measured = []
+    for model in benchmark.grid():
+        if model.leaves > 800 and model.trees <= 30 and model.dtype == "f32":
+            shape = Shape.of(benchmark.ensemble(model))
+            for kernels, rows in ((kernels, rows) for kernels in (older, newer) for rows in RANGE):
+                work = benchmark.work_of("tvm", kernels)
+                times = {
+                    "walk": 1e-9 * estimate({"row and column": 0.2, "row and tree": 3.0}, work["walk"](shape, rows)),
+                    "patches": 1e-9 * estimate(truth, work["patches"](shape, rows)),
+                }
+                measured.append(benchmark.Point(model, shape, rows, times, kernels))
+    fitted = benchmark.fit("tvm", measured)["patches"]
+    assert {name: fitted[name] for name in truth} == pytest.approx(truth, rel=0.05)
+
+
+def test_processors_that_were_measured_have_times_of_their_own() -> None:
+    """The others have those that fit all of them together."""
+    deep, times = benchmark.ensemble(replace(DEEP, leaves=1000, dtype="f32")), {}
+    for mcpu, costs in (("znver5", on("tvm", "znver5")), ("znver4", "tvm"), ("haswell", WITHOUT_AVX512)):
+        options = CompileOptions(target={"kind": "llvm", "mcpu": mcpu})
+        times[mcpu] = load_compiler("tvm").estimates(deep, options, (1,))["walk"]
+        assert times[mcpu] == estimates(costs, deep, {"walk": benchmark.work_of(costs)["walk"]}, (1,))["walk"]
+    assert len({time for (time,) in times.values()}) == 3

@@ -8,8 +8,8 @@ from typing import Any
 
 import hbc.compiler.tvm.tir  # noqa: F401  imports tvm
 from hbc.compiler.base import LOWERED_STRATEGIES, About, CompileOptions, Compiler, Signature
-from hbc.compiler.costs import WITHOUT_AVX512, OneHotCosts, Work, choose, estimates
-from hbc.compiler.tvm.costs import STRATEGIES, STRATEGIES_OF_PAIRS, STRATEGIES_WITHOUT_AVX512
+from hbc.compiler.costs import WITHOUT_AVX512, OneHotCosts, Work, choose, coefficients, estimates, on
+from hbc.compiler.tvm.costs import strategies
 from hbc.compiler.tvm.host.descent import compiled_descent
 from hbc.compiler.tvm.host.terms import compiled_terms
 from hbc.compiler.tvm.host.topics import compiled_topics
@@ -60,7 +60,10 @@ WORTH_PATCHES = 512
 def _costs_of(options: CompileOptions) -> str:
     """The name of the target's times in costs.json."""
     where = machine(options.device, options.target)
-    return TvmCompiler.name if where.cuda or where.dialect.wide else WITHOUT_AVX512
+    if not (where.cuda or where.dialect.wide):
+        return WITHOUT_AVX512
+    own = on(TvmCompiler.name, where.processor)
+    return own if own in coefficients() else TvmCompiler.name
 
 
 def _patches_pay(op: TreeEnsemble, dialect: Dialect) -> bool:
@@ -79,7 +82,6 @@ class TvmCompiler(Compiler):
     exports: Mapping[str, tuple[str, ...]] = dict.fromkeys((".so", ".o", ".a"), ("target", "name", "header"))
     writes_strings = True  # of class labels only their places
     takes_target = True
-    work: Mapping[str, Work] = STRATEGIES
     blocks: tuple[int, ...] = (128, 1024)
 
     def __init__(self, files: FileOptions | None = None) -> None:
@@ -118,11 +120,7 @@ class TvmCompiler(Compiler):
             "select": choices <= MOST_SELECTED[known],
         }
         kernels = (*where.schedule.tree_kernels, "select")
-        work = self.work
-        if _costs_of(options) == WITHOUT_AVX512:
-            work = STRATEGIES_WITHOUT_AVX512
-        elif pairing(where.dialect):
-            work = STRATEGIES_OF_PAIRS
+        work = strategies(_costs_of(options) != WITHOUT_AVX512, pairing(where.dialect))
         return {name: work[name] for name, can in runs.items() if can and name in kernels}
 
     def gpu_strategies(self, op: Operator, options: CompileOptions) -> Collection[str]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from hbc.compiler.costs import FURTHER_PLANE, KEYS_IN_MEMORY, OF_ONE_TREE, Shape, Work, beyond
-from hbc.compiler.tvm.plan.plan import WALK_ROWS
+from hbc.compiler.costs import FURTHER_PLANE, KEYS_IN_MEMORY, OF_ONE_TREE, WITHOUT_KEYS, Shape, Work, beyond
+from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, WALK_ROWS
 from hbc.compiler.tvm.trees.column_tiles import CHUNK
 from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
 from hbc.compiler.tvm.trees.one_tree_scan import ROWS_ALONE
-from hbc.compiler.tvm.trees.packed_patches import IN_REGISTERS, MOST_COLUMNS, MOST_IN_REGISTERS, passed
-from hbc.compiler.tvm.trees.patches import few_in_patches
+from hbc.compiler.tvm.trees.packed_patches import IN_REGISTERS, LANES, MOST_COLUMNS, MOST_IN_REGISTERS, passed
+from hbc.compiler.tvm.trees.patches import REGISTERS_OF_ROWS, few_in_patches
 from hbc.compiler.tvm.trees.pieces_scan import EVERY, PAIR, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
 from hbc.compiler.tvm.trees.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan import (
@@ -37,6 +37,7 @@ from hbc.compiler.tvm.trees.scan_few_rows import (
     pages_pay,
     registers_of,
 )
+from hbc.compiler.tvm.trees.scanned_tops import EXITS, LEAST_ROWS, LEVELS
 from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
@@ -51,19 +52,19 @@ SPLITS_IN_PATCH = 10
 """The splits of a patch, on average."""
 
 
-def walk(s: Shape, rows: int) -> Mapping[str, float]:
-    """The work of walk.py: 16 rows walk a tree together, and all wait for the deepest. Each of the last rows walks 16 trees together. Few
-    steps make no keys (lone.py)."""
+def walk(s: Shape, rows: int, lone: bool = True) -> Mapping[str, float]:
+    """The work of walk.py: 16 rows walk a tree together, and all wait for the deepest. Each of the last rows walks 16 trees together. lone:
+    whether walks of fewer steps than columns make no keys (lone.py)."""
+    leaves = {"call": 1, "row and tree": rows * s.trees, "row and value of a leaf": rows * s.trees * s.width}
+    if lone and s.columns > s.steps:
+        return leaves | {WITHOUT_KEYS: rows * s.steps}
     single = rows % WALKS
     together = rows - single
     node, steps = 2 * s.bytes, s.steps
     tile = node * 2 * s.splits / max(s.trees, 1) * TREES_IN_TILE
     read = -(-together // WALK_ROWS) * min(2 * s.splits, min(together, WALK_ROWS) * steps)
-    return {
-        "call": 1,
-        "row and column": rows * (s.columns if s.columns <= s.steps else 0),
-        "row and tree": rows * s.trees,
-        "row and value of a leaf": rows * s.trees * s.width,
+    return leaves | {
+        "row and column": rows * s.columns,
         "row and step": together * steps,
         "row and level of a leaf": together * s.mean_depth * s.trees,
         "row and step, by doublings beyond L1": together * steps * beyond(tile, L1),
@@ -75,22 +76,31 @@ def walk(s: Shape, rows: int) -> Mapping[str, float]:
     }
 
 
-def patches(s: Shape, rows: int, wide: bool = True) -> Mapping[str, float]:
+def patches(s: Shape, rows: int, wide: bool = True, tops: bool = True) -> Mapping[str, float]:
     """The work of patches.py: rows go from patch to patch; for few rows, all trees of a row go together. Keys are those of a walk. wide:
-    with AVX-512."""
+    with AVX-512. tops: whether many rows are scanned through the tops of trees (scanned_tops.py)."""
     few = not wide or few_in_patches(rows, s.columns)
-    visits = rows * s.trees * passed(s.splits, s.trees)
+    passes = passed(s.splits, s.trees)
+    parts = (rows + EVERY - LEAST_ROWS) // EVERY if tops and not few else 0
+    scanned, in_tops = min(parts * EVERY, rows), min(s.splits, (EXITS - 1) * s.trees)
+    visits, behind = (rows - scanned) * s.trees * passes, scanned * s.trees * max(passes - LEVELS, 0)
+    many_registers = wide and LANES * REGISTERS_OF_ROWS < s.columns <= MOST_IN_REGISTERS
     size = IN_REGISTERS.words * 4 * s.splits / SPLITS_IN_PATCH
-    read = visits if few else -(-rows // WALK_ROWS) * min(s.splits / SPLITS_IN_PATCH, visits)
+    read = visits if few else -(-rows // WALK_ROWS) * min(s.splits / SPLITS_IN_PATCH, visits + behind)
     return {
         "call": 1,
         "walk: row and column": rows * s.columns,
-        "row and tree": rows * s.trees,
         "row and value of a leaf": rows * s.trees * s.width,
         "row and patch": visits,
+        "row and patch of keys in many registers": visits if many_registers else 0,
         KEYS_IN_MEMORY: visits if wide and s.columns > MOST_IN_REGISTERS else 0,
-        "row and patch, by doublings beyond L2": visits * beyond(size / (1 if few else max(s.trees, 1)), L2),
+        "row and patch, by doublings beyond L2": (visits + behind) * beyond(size / (1 if few else max(s.trees, 1)), L2),
         "patch read, by doublings beyond L2": read * beyond(size, L2),
+        "row and column, scanned": scanned * s.columns,
+        "row and tree, scanned": scanned * s.trees,
+        "row and further plane, scanned": scanned * max(s.planes - s.columns, 0) * in_tops / max(s.splits, 1),
+        "256 rows and split of a top": parts * in_tops,
+        "row and patch behind a top": behind,
     }
 
 
@@ -199,26 +209,30 @@ def _one_tree_scan(s: Shape, rows: int, wide: bool) -> Mapping[str, float]:
 
 
 def select(s: Shape, rows: int) -> Mapping[str, float]:
-    """The work of the strategy "select": every choice of every tree, for vectors of 16 rows."""
-    vectors = -(-rows // 16)
+    """The work of the strategy "select": every choice of every tree, for vectors of 16 rows. A last one that is not full takes longer."""
+    vectors, last = divmod(rows, ROWS_IN_STATEMENT)
+    choices = s.splits * (1 if s.numbers else s.width)
     return {
         "call": 1,
         "row and column": rows * s.columns,
-        "16 rows and choice": vectors * s.splits * (1 if s.numbers else s.width),
+        "16 rows and choice": vectors * choices,
+        "last rows and choice": choices if last else 0,
         "16 rows": vectors,
     }
 
 
-STRATEGIES: dict[str, Work] = {"walk": walk, "patches": patches, "scan": scan, "select": select}
-"""The strategies to choose from, with their work. The three of the Hummingbird paper are never faster here: 1,000 rows of 100 trees of
-depth 6 take 0.84 ms by perf_tree_trav, 0.5 ms walked, 0.1 ms scanned."""
-STRATEGIES_OF_PAIRS: dict[str, Work] = STRATEGIES | {"scan": functools.partial(scan, pairs=True)}
-"""The same where two chunks are scanned together. The times are fitted without that, since most results are older."""
-STRATEGIES_WITHOUT_AVX512: dict[str, Work] = {
-    "walk": walk,
-    "patches": functools.partial(patches, wide=False),
-    "scan": functools.partial(scan, wide=False),
-    "select": select,
-}
-"""Code of patches for Zen 3 was measured on Zen 5 only. A visit has the time that makes the ratio to a walk of Zen 3 what it was there, for
-one row of 100 extra-trees of 784 columns (0.69; for 100 rows it was 0.39)."""
+@functools.cache
+def strategies(wide: bool = True, pairs: bool = False, tops: bool = True, lone: bool = True) -> dict[str, Work]:
+    """The strategies to choose from, with their work. wide: with AVX-512. pairs, tops, lone: see `scan`, `patches` and `walk`.
+
+    The three of the Hummingbird paper are never faster here: 1,000 rows of 100 trees of depth 6 take 0.84 ms by perf_tree_trav, 0.5 ms
+    walked, 0.1 ms scanned.
+
+    Code of patches for Zen 3 was measured on Zen 5 only. A visit has the time that makes the ratio to a walk of Zen 3 what it was there,
+    for one row of 100 extra-trees of 784 columns (0.69; for 100 rows it was 0.39)."""
+    return {
+        "walk": functools.partial(walk, lone=lone),
+        "patches": functools.partial(patches, wide=wide, tops=tops),
+        "scan": functools.partial(scan, wide=wide, pairs=pairs),
+        "select": select,
+    }

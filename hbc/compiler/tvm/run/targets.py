@@ -170,7 +170,7 @@ class Machine:
         too, but the times there are not measured.
         """
         options = dict(self.options)
-        return Machine(tuple(sorted({**options, "mcpu": "znver2"}.items()))) if options.get("mcpu") == "znver3" else self
+        return Machine(tuple(sorted({**options, "mcpu": "znver2"}.items()))) if self.processor == "znver3" else self
 
     @property
     def schedule(self) -> Schedule:
@@ -181,6 +181,11 @@ class Machine:
     def arch(self) -> str:
         """The architecture of a GPU, such as "sm_90"."""
         return str(dict(self.options).get("arch", CUDA_ARCH))
+
+    @property
+    def processor(self) -> str:
+        """LLVM's name of a CPU, such as "znver5"; "" if the target names none."""
+        return str(dict(self.options).get("mcpu", ""))
 
     @property
     def shares(self) -> bool:
@@ -219,7 +224,7 @@ class Machine:
         # Without these two, AVX-512 (Xeon Phi) has no compares of bytes and no such instructions for 32 bytes.
         wide = self.has("avx512bw") and self.has("avx512vl")
         # Zen 4 does 512 bits in two halves, and compares them into masks in half of its pipes: AVX2's compares are twice as fast.
-        halves = dict(self.options).get("mcpu") == "znver4" and wide
+        halves = self.processor == "znver4" and wide
         return Dialect(
             llvm=True,
             fused=wide or self.has("fma"),
