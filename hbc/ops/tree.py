@@ -124,7 +124,7 @@ class TreeEnsemble(Operator):
         while len(nodes):
             depths[trees] = level
             at_leaf = self.feature[nodes] < 0
-            np.add.at(leaves, trees[at_leaf], 1)
+            leaves += np.bincount(trees[at_leaf], minlength=self.n_trees).astype(np.int32)
             nodes, trees = nodes[~at_leaf], trees[~at_leaf]
             nodes, trees = np.concatenate([self.left[nodes], self.right[nodes]]), np.concatenate([trees, trees])
             level += 1
