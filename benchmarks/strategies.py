@@ -63,7 +63,10 @@ SINCE = {"torch": "2026-11-26 19:53", "torchscript": "2026-11-26 19:53"}
 """Backend → when its kernels last became faster (UTC). Older measurements would fit the older kernels, and are left out."""
 LONE_SINCE, PAIRS_SINCE, TOPS_SINCE = "2026-11-24 21:59", "2026-11-29 03:22", "2026-11-29 09:52"
 TWICE_FROM, TWICE_TO = "2026-11-23 07:20", "2026-11-29 12:55"
+WALKS_SINCE = "2026-11-29 13:55"
 """When tvm's kernels changed (UTC), see `Kernels`."""
+QUICK_WALKS = ("znver5",)
+"""Processors of `Dialect.quick_walks`."""
 FIXED = (FURTHER_PLANE, WITHOUT_KEYS)
 """Work whose times are not fitted to the grid, though it is there."""
 WITHOUT_PAIRS = ("znver3", "znver4")
@@ -91,11 +94,13 @@ class Kernels:
     """What tvm's kernels did when they were measured. Kinds of work that they had not yet must not be fitted to their times.
 
     pairs: two chunks of a scan went together. tops: many rows were scanned through the tops of trees, before patches. lone: walks of few
-    steps made no keys. twice: trees that are the result, as all of the grid, were computed twice (a mistake)."""
+    steps made no keys. walks: many rows of some ensembles in patches were walked. twice: trees that are the result, as all of the grid,
+    were computed twice (a mistake)."""
 
     pairs: bool = False
     tops: bool = True
     lone: bool = True
+    walks: bool = False
     twice: bool = False
 
     @classmethod
@@ -106,6 +111,7 @@ class Kernels:
             pairs=at >= PAIRS_SINCE and machine.get("cpu") not in (None, *WITHOUT_PAIRS),
             tops=at >= TOPS_SINCE,
             lone=at >= LONE_SINCE,
+            walks=at >= WALKS_SINCE and machine.get("cpu") in QUICK_WALKS,
             twice=TWICE_FROM <= at < TWICE_TO,
         )
 
@@ -278,7 +284,7 @@ def work_of(costs: str, kernels: Kernels = Kernels()) -> Mapping[str, Work]:
         return load_compiler(costs).work  # type: ignore[attr-defined, no-any-return]
     from hbc.compiler.tvm.costs import strategies
 
-    found = strategies(costs != WITHOUT_AVX512, kernels.pairs, kernels.tops, kernels.lone)
+    found = strategies(costs != WITHOUT_AVX512, kernels.pairs, kernels.tops, kernels.lone, kernels.walks)
     if kernels.twice:
         found = found | {name: functools.partial(_twice, work) for name, work in found.items() if name != "select"}
     return found
@@ -301,7 +307,8 @@ def fit(costs: str, points: Sequence[Point], known: Times = MappingProxyType({})
     """The coefficients in nanoseconds by strategy and kind of work, fitted by non-negative least squares of relative errors.
 
     Times far behind the fastest count less, since no choice depends on them. Work such as "walk: row and step" is that of another strategy,
-    which stands before this one, and has its coefficient; the `known` one if that was not measured. FIXED work has the known one, too."""
+    which stands before this one, and has its coefficient; the `known` one if that was not measured. All work of such a strategy is among
+    the results. FIXED work has the known coefficient, too."""
     from scipy.optimize import nnls
 
     found: dict[str, dict[str, float]] = {}
@@ -321,6 +328,8 @@ def fit(costs: str, points: Sequence[Point], known: Times = MappingProxyType({})
         matrix = np.array([[row.get(name, 0.0) for name in names] for row in counts]) * (weight / times)[:, None]
         scale = np.maximum(matrix.max(axis=0), 1e-300)
         values = nnls(matrix / scale, weight * rest, maxiter=10_000)[0] / scale
+        for other in [each for each in found if any(name.startswith(f"{each}: ") for name in shared)]:
+            shared |= {f"{other}: {name}": time for name, time in found[other].items()}
         fitted = {name: float(f"{value:.3g}") for name, value in zip(names, values, strict=True)} | shared
         found[strategy] = {name: value for name, value in fitted.items() if value > 0}
     return found
@@ -474,7 +483,8 @@ def _fitted(costs: str, points: Sequence[Point], known: Times) -> dict[str, dict
     for strategy, times in found.items():
         counts = [work_at(costs, strategy, point, point.rows) for point in points if strategy in point.seconds]
         done = {name for each in counts for name, count in each.items() if count > 0}
-        times |= {name: time for name, time in known.get(strategy, {}).items() if name not in done}
+        known_ones = known.get(strategy, {}).items()
+        times |= {name: time for name, time in known_ones if name not in done and name not in times}
     return {**known, **found}  # type: ignore[dict-item]
 
 

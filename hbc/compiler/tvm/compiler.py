@@ -120,7 +120,7 @@ class TvmCompiler(Compiler):
             "select": choices <= MOST_SELECTED[known],
         }
         kernels = (*where.schedule.tree_kernels, "select")
-        work = strategies(_costs_of(options) != WITHOUT_AVX512, pairing(where.dialect))
+        work = strategies(_costs_of(options) != WITHOUT_AVX512, pairing(where.dialect), walks=where.dialect.quick_walks)
         return {name: work[name] for name, can in runs.items() if can and name in kernels}
 
     def gpu_strategies(self, op: Operator, options: CompileOptions) -> Collection[str]:

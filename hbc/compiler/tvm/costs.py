@@ -39,6 +39,7 @@ from hbc.compiler.tvm.trees.scan_few_rows import (
 )
 from hbc.compiler.tvm.trees.scanned_tops import EXITS, LEAST_ROWS, LEVELS
 from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
+from hbc.compiler.tvm.trees.walked_rows import many_rows_walk
 
 L1, L2 = 32 << 10, 512 << 10
 """The sizes of the first- and second-level caches, in bytes."""
@@ -76,10 +77,13 @@ def walk(s: Shape, rows: int, lone: bool = True) -> Mapping[str, float]:
     }
 
 
-def patches(s: Shape, rows: int, wide: bool = True, tops: bool = True) -> Mapping[str, float]:
+def patches(s: Shape, rows: int, wide: bool = True, tops: bool = True, walks: bool = False) -> Mapping[str, float]:
     """The work of patches.py: rows go from patch to patch; for few rows, all trees of a row go together. Keys are those of a walk. wide:
-    with AVX-512. tops: whether many rows are scanned through the tops of trees (scanned_tops.py)."""
+    with AVX-512. tops: whether many rows are scanned through the tops of trees (scanned_tops.py). walks: whether many rows are walked where
+    that is faster (walked_rows.py)."""
     few = not wide or few_in_patches(rows, s.columns)
+    if walks and not few and rows >= LEAST_ROWS and many_rows_walk(s):
+        return {f"walk: {name}": count for name, count in walk(s, rows).items()}
     passes = passed(s.splits, s.trees)
     parts = (rows + EVERY - LEAST_ROWS) // EVERY if tops and not few else 0
     scanned, in_tops = min(parts * EVERY, rows), min(s.splits, (EXITS - 1) * s.trees)
@@ -222,8 +226,10 @@ def select(s: Shape, rows: int) -> Mapping[str, float]:
 
 
 @functools.cache
-def strategies(wide: bool = True, pairs: bool = False, tops: bool = True, lone: bool = True) -> dict[str, Work]:
-    """The strategies to choose from, with their work. wide: with AVX-512. pairs, tops, lone: see `scan`, `patches` and `walk`.
+def strategies(
+    wide: bool = True, pairs: bool = False, tops: bool = True, lone: bool = True, walks: bool = False
+) -> dict[str, Work]:
+    """The strategies to choose from, with their work. wide: with AVX-512. pairs, tops, lone, walks: see `scan`, `patches` and `walk`.
 
     The three of the Hummingbird paper are never faster here: 1,000 rows of 100 trees of depth 6 take 0.84 ms by perf_tree_trav, 0.5 ms
     walked, 0.1 ms scanned.
@@ -232,7 +238,7 @@ def strategies(wide: bool = True, pairs: bool = False, tops: bool = True, lone: 
     for one row of 100 extra-trees of 784 columns (0.69; for 100 rows it was 0.39)."""
     return {
         "walk": functools.partial(walk, lone=lone),
-        "patches": functools.partial(patches, wide=wide, tops=tops),
+        "patches": functools.partial(patches, wide=wide, tops=tops, walks=walks),
         "scan": functools.partial(scan, wide=wide, pairs=pairs),
         "select": select,
     }

@@ -16,12 +16,16 @@ from hbc.ir.types import Array, N
 from hbc.ops.tree import Tree, TreeEnsemble, join
 
 pytest.importorskip("tvm")
+from hbc.compiler.costs import Shape
+from hbc.compiler.tvm import costs
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
-from hbc.compiler.tvm.trees import scanned_tops
+from hbc.compiler.tvm.run.targets import Machine
+from hbc.compiler.tvm.trees import patches, scanned_tops
 from hbc.compiler.tvm.trees.packed_patches import IN_MEMORY, IN_REGISTERS, Form, columns_of, cut, pack_patches
 from hbc.compiler.tvm.trees.patches import FEW_ROWS, patchable
 from hbc.compiler.tvm.trees.pieces_scan import EVERY
 from hbc.compiler.tvm.trees.scanned_tops import LEAST_ROWS, pack_tops
+from hbc.compiler.tvm.trees.walked_rows import many_rows_walk
 
 
 def by_patches(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[str, Any] | None = None) -> list[Array]:
@@ -56,6 +60,31 @@ def check(op: TreeEnsemble, X: Array, batches: tuple[int, ...] = BATCHES, target
 def test_sums_are_those_of_the_operator(kind: str) -> None:
     op, X = random_ensemble(kind, max(BATCHES))
     check(op, X)
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_sums_are_those_of_the_operator_where_many_rows_walk(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows with NaN, and blocks without."""
+    monkeypatch.setattr(patches, "many_rows_walk", lambda shape: True)
+    monkeypatch.setattr(Machine, "processor", "znver5")
+    op, X = random_ensemble(kind, max(BATCHES))
+    check(op, X, (*BATCHES, LEAST_ROWS + 15, LEAST_ROWS + 16))
+    check(op, np.nan_to_num(X), (LEAST_ROWS + 15, 17))
+    check(replace(op, output="leaf"), X, (LEAST_ROWS + 15, 17))
+
+
+def test_many_rows_of_limited_depth_and_many_thresholds_walk() -> None:
+    """Forests of depth 16 and of unlimited depth, and LightGBM."""
+    numbers = {"trees": 100, "width": 2, "outputs": 2, "bytes": 4, "columns": 28, "leaves": 5000}
+    for splits, depth, steps, mean_depth, planes, walk in (
+        (209_495, 16, 1600, 13.8, 834, True),
+        (482_121, 56, 3778, 18.8, 1902, False),
+        (409_009, 48, 3620, 18.3, 28, False),
+    ):
+        shape = Shape(splits=splits, depth=depth, steps=steps, mean_depth=mean_depth, planes=planes, **numbers)
+        assert many_rows_walk(shape) == walk
+        assert ("walk: row and step" in costs.patches(shape, 1000, walks=True)) == walk
+        assert costs.patches(shape, LEAST_ROWS - 1, walks=True) == costs.patches(shape, LEAST_ROWS - 1)
 
 
 @pytest.mark.parametrize("kind", ["vector leaves", "single leaf", "several planes a feature"])

@@ -232,6 +232,7 @@ class Machine:
             byte_permute=self.has("avx512vbmi"),
             byte_lookup=self.has("avx2"),
             byte_masks=halves or not wide,
+            quick_walks=self.processor == "znver5" and wide,
         )
 
     @cached_property

@@ -37,6 +37,7 @@ class Dialect:
     byte_lookup: bool = False  # AVX2 and NEON: lanes look up bytes in a table of 16 bytes
     neon: bool = False  # such a look-up is one of NEON, and the table has up to 64 bytes
     byte_masks: bool = False  # compare 32 bytes into bytes 0 or 255: faster here than comparing 64 bytes into a mask of bits
+    quick_walks: bool = False  # many rows walk some deep trees sooner than they go through patches
 
     @property
     def avx2(self) -> bool:

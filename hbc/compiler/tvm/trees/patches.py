@@ -12,7 +12,8 @@ The code computes (docs/tree-kernels.md §5):
     for a few rows, or of many columns, one after the other: the same with all trees of the row in place of all rows of a tree
 
 A row leaves by the first exit from which no split turns it away to the right. So one table says for every shape of patch where it goes.
-Many rows are scanned through the first two levels of patches (scanned_tops.py).
+Many rows are scanned through the first two levels of patches (scanned_tops.py). On Zen 5 many rows of some ensembles are walked
+(walked_rows.py).
 
 A walk of 16 steps waits 16 times for a node. A row passes about four patches, and the rows of a level do not wait for each other. So
 patches win where the nodes come from beyond the first cache: in trees of thousands of leaves. It needs AVX-512 or AVX2, and float32.
@@ -31,6 +32,7 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.costs import Shape
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
@@ -39,8 +41,9 @@ from hbc.compiler.tvm.tir.vectors import look_up, prefetch, side_by_side, vector
 from hbc.compiler.tvm.trees.keys import Keys
 from hbc.compiler.tvm.trees.packed_patches import IN_MEMORY, LANES, MOST_COLUMNS, PackedPatches, columns_of, pack_patches
 from hbc.compiler.tvm.trees.reached import Reached
-from hbc.compiler.tvm.trees.scanned_tops import ScannedTops, pack_tops
-from hbc.compiler.tvm.trees.walk import tree_walk
+from hbc.compiler.tvm.trees.scanned_tops import LEAST_ROWS, ScannedTops, pack_tops
+from hbc.compiler.tvm.trees.walk import WALKS, tree_walk, walk_together
+from hbc.compiler.tvm.trees.walked_rows import many_rows_walk
 from hbc.ir.graph import Node
 from hbc.ops.tree import TreeEnsemble
 
@@ -75,6 +78,9 @@ def tree_patches(f: Block, node: Node) -> None:
     op = node.op
     assert isinstance(op, TreeEnsemble)
     one_by_one = not f.dialect.wide or few_in_patches(f.block, len(op.once(columns_of)[0].compared))
+    if f.dialect.quick_walks and not one_by_one and f.block >= LEAST_ROWS and many_rows_walk(op.once(Shape.of)):
+        few_in_patches_many_walk(f, node)
+        return
     patches = patches_of(f, node, alone=one_by_one)
     if one_by_one:
         with T.serial(tirx.const(0, "int64"), f.rows) as row:
@@ -84,6 +90,18 @@ def tree_patches(f: Block, node: Node) -> None:
     with T.serial(tirx.const(0, "int64"), few) as row:
         patches.one_row(row)
     patches.rows(T.Bind(f.rows - few))
+
+
+def few_in_patches_many_walk(f: Block, node: Node) -> None:
+    """Emit the same where many rows are walked: fewer than LEAST_ROWS, and those behind groups of WALKS, go through patches. The ensemble
+    is there twice, in patches and in nodes. The code takes as long to compile as that of patches alone."""
+    patches = patches_of(f, node, alone=True)
+    least, group = tirx.const(LEAST_ROWS, "int64"), tirx.const(WALKS, "int64")
+    many = T.Bind(tirx.Select(tirx.LT(f.rows, least), tirx.const(0, "int64"), f.rows // group * group))
+    with T.serial(many, f.rows) as row:
+        patches.one_row(row)
+    sums, _ = walk_together(f, node, many)
+    sums.end_all(many)
 
 
 def patches_of(f: Block, node: Node, alone: bool) -> Patches:

@@ -426,6 +426,12 @@ class Sums:
         """Finish the sums of a row."""
         self.reached.end(row, self._slot(row))
 
+    def end_all(self, rows: Expr) -> None:
+        """Finish the sums of the first `rows` rows, if there is something to do."""
+        if self.reached.lanes:
+            with T.serial(tirx.const(0, "int64"), rows) as row:
+                self.end(row)
+
     def _slot(self, row: Expr) -> Expr:
         """Which of the rows in progress it is."""
         return tirx.const(0, "int64") if self.alone else row
@@ -456,10 +462,21 @@ class RowWalk:
 @tree_kernel("walk", nanoseconds=lambda op: 0.7 * float(op.depths.sum()))
 def tree_walk(f: Block, node: Node) -> None:
     """Emit the sums of the leaf values, or the leaf numbers, of a `TreeEnsemble` for a block of rows."""
+    sums, groups = walk_together(f, node, f.rows)
+    if f.lanes > 1:
+        single = RowWalk(sums)
+        with T.serial(groups * WALKS, f.rows) as row:
+            single.run(row)
+    sums.end_all(f.rows)
+
+
+def walk_together(f: Block, node: Node, rows: Expr) -> tuple[Sums, Expr]:
+    """Start the first `rows` rows of a block, and emit the walks of those that fill groups of WALKS (one by one on a GPU). Returns the
+    sums, and the number of these groups."""
     sums = Sums(f, node)
     without_nan = sums.without_nan() if f.lanes > 1 else None
     count, zero = WALKS if f.lanes > 1 else 1, tirx.const(0, "int64")
-    groups = T.Bind(f.rows // count)
+    groups = T.Bind(rows // count)
     done: Expr = zero  # groups of rows
     if without_nan is not None:
         seen = f.scratch(1, "i32")
@@ -468,16 +485,10 @@ def tree_walk(f: Block, node: Node) -> None:
             without_nan.start(row, seen)  # up to the first row with NaN
         done = T.Bind(groups * (1 - tirx.Cast("int64", seen[0])))
         _walk_groups(without_nan, zero, done, count)
-    with T.serial(done * count, f.rows) as row:
+    with T.serial(done * count, rows) as row:
         sums.start(row)
     _walk_groups(sums, done, groups, count)
-    if f.lanes > 1:
-        single = RowWalk(sums)
-        with T.serial(groups * WALKS, f.rows) as row:
-            single.run(row)
-    if sums.reached.lanes:
-        with T.serial(zero, f.rows) as row:
-            sums.end(row)
+    return sums, groups
 
 
 def _walk_groups(sums: Sums, begin: Expr, end: Expr, count: int) -> None:
