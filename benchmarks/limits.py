@@ -15,6 +15,7 @@ import numpy as np
 
 import hbc
 from benchmarks.trained import Trained
+from hbc.compiler.costs import Shape
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.targets import host_machine
 from hbc.compiler.tvm.tir.dialect import Dialect
@@ -25,6 +26,7 @@ from hbc.compiler.tvm.trees.patches import few_in_patches
 from hbc.compiler.tvm.trees.ranks import pieces
 from hbc.compiler.tvm.trees.scanned_tops import LEVELS, pack_tops
 from hbc.compiler.tvm.trees.small_trees import small_trees
+from hbc.compiler.tvm.trees.walked_rows import many_rows_walk
 from hbc.ir.graph import Graph
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.tensor import Exp, Sigmoid
@@ -93,17 +95,20 @@ def _of_trees(trained: Trained, trees: list[Any]) -> dict[str, Any] | None:
             "us": us,
         }
     counted, cycles, tops = op.feature >= 0, STEP, 0.0
-    if op.strategy == "patches":
-        scanned = dialect.wide and not few_in_patches(ROWS, len(op.once(columns_of)[0].compared))
+    kernel = op.strategy
+    scanned = kernel == "patches" and dialect.wide and not few_in_patches(ROWS, len(op.once(columns_of)[0].compared))
+    if scanned and dialect.quick_walks and many_rows_walk(op.once(Shape.of)):
+        kernel = "walk"
+    if kernel == "patches":
         counted, cycles = _tops(op, dialect.wide, LEVELS if scanned else 0), VISIT.get(family, 0.0)
         if scanned:
             work, ranks = _scan(pack_tops(op, pack_patches(op, dialect.wide), dialect).ranked, dialect)
             tops = work * splits[family] / 64 + ranks / SEARCHES[family]
-    if not cycles or op.strategy == "select":
+    if not cycles or kernel == "select":
         return None
     passed = path_lengths(op, np.load(trained.rows)[:ROWS].astype(op.threshold.dtype), counted)
     us = (passed * cycles + tops) / ghz / 1e3
-    return {"kernel": op.strategy, "work": passed, "cycles": cycles, "tops": tops, "ghz": ghz, "us": us}
+    return {"kernel": kernel, "work": passed, "cycles": cycles, "tops": tops, "ghz": ghz, "us": us}
 
 
 def _scan(ranked: RankedTrees, dialect: Dialect) -> tuple[float, float]:
