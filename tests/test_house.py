@@ -74,6 +74,7 @@ MAY_IMPORT = {
         "builder",
     },
     "cli": {
+        "ir.store",
         "errors",
         "api",
         "cache.store",

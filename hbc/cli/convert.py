@@ -242,6 +242,7 @@ def export(
 def _default_output(model: Path, saved: bool) -> Path:
     if saved:
         raise ValueError(f"{model}: found a saved model and no --output, expected the name of a file to write: {WRITTEN}")
+    require_file(model)
     output = Path(model.name).with_suffix(".hbc")
     if output.exists():
         raise ValueError(f"{output}: found a file of this name; say with -o that it shall be replaced")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from hbc.cli.models import require_file
 from hbc.errors import ArtifactError, InvalidInputError
+from hbc.ir.store import write_atomically
 
 SUFFIXES = (".csv", ".parquet", ".npy")
 PIPE = Path("-")
@@ -23,12 +24,19 @@ def read(path: Path) -> Any:
     """The data in a file: a pandas frame, or an array for .npy. The first bytes of standard input tell its format. Raises ArtifactError
     for a file that cannot be read, FileNotFoundError if there is none."""
     if path == PIPE:
-        data = sys.stdin.buffer.read()
+        data = standard_input().read()
         suffix = ".npy" if data.startswith(NUMPY) else ".parquet" if data.startswith(PARQUET) else ".csv"
         return _parsed(Path("standard input"), suffix, io.BytesIO(data))
     require_file(path, "a file with data")
     require_suffix(path)
     return _parsed(path, path.suffix.lower(), path)
+
+
+def standard_input() -> IO[bytes]:
+    """The stream of standard input. Raises ArtifactError if it is closed."""
+    if sys.stdin is None:
+        raise ArtifactError(path="standard input", found="a closed stream", expected="data")
+    return sys.stdin.buffer
 
 
 def _parsed(path: Path, suffix: str, source: Any) -> Any:
@@ -57,16 +65,15 @@ def name_of(path: Path) -> str:
 
 
 def write(path: Path, columns: dict[str, Any]) -> None:
-    """Write named columns of equal length to a .csv or .parquet file, or the only one to .npy (its name is not kept)."""
+    """Write named columns of equal length to a .csv or .parquet file, or the only one to .npy (its name is not kept). Raises ArtifactError
+    if the file cannot be written whole."""
     if path.suffix.lower() == ".npy":
         matrix = np.stack(list(columns.values()), axis=1) if len(columns) > 1 else next(iter(columns.values()))
-        np.save(path, matrix, allow_pickle=False)
+        write_atomically(path, lambda file: np.save(file, matrix, allow_pickle=False))
         return
     frame = _pandas(path).DataFrame(columns)
-    if path.suffix.lower() == ".csv":
-        frame.to_csv(path, index=False)
-    else:
-        frame.to_parquet(path, index=False)
+    written = frame.to_csv if path.suffix.lower() == ".csv" else frame.to_parquet
+    write_atomically(path, lambda file: written(file, index=False))
 
 
 def csv_of(path: Path, columns: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from hbc.cli.comparison import Comparison, compare
 from hbc.cli.models import methods_of, require_file, require_folder, require_saved, source_of
 from hbc.cli.terminal import AsJson, Backend, Device, Quiet, Trust, print_json, progress
 from hbc.errors import ArtifactError
+from hbc.ir.store import write_atomically
 
 
 def verify(
@@ -76,7 +77,7 @@ def verify(
     }
     if report is not None:
         text = _json(facts, found) if report.suffix.lower() == ".json" else _markdown(facts, found)
-        report.write_text(text, encoding="utf-8")
+        write_atomically(report, lambda file: file.write(text.encode()))
     if as_json:
         print_json({**facts, "methods": [each._asdict() for each in found]})
     elif not quiet:

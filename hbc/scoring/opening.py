@@ -24,7 +24,10 @@ def opened(fragment: Fragment, separator: str | None, texts: Callable[[str], str
                 reader: Reader = text_reader(fragment, separator, texts, stack)
             elif fragment.format == "parquet":
                 reader = ParquetReader(stack.enter_context(raw(fragment.input)), texts)
+            elif fragment.input != PIPE:
+                reader = ArrowReader(stack.enter_context(raw(fragment.input, mapped=True)), False)
+            elif sys.stdin is None:
+                raise ValueError("standard input is closed")
             else:
-                source = sys.stdin.buffer if fragment.input == PIPE else stack.enter_context(raw(fragment.input, mapped=True))
-                reader = ArrowReader(source, fragment.input == PIPE)
+                reader = ArrowReader(sys.stdin.buffer, True)
         yield reader

@@ -60,9 +60,9 @@ def locked(folder: Place, results: Place) -> Iterator[None]:
                 break
         file.close()  # the one that held the lock has removed the file meanwhile
     with file:
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        with contextlib.suppress(OSError):  # a full disk: who holds the lock is told to people only
+            file.truncate(0)
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
         try:
             yield
         finally:

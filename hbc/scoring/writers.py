@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import errno
 import itertools
 import json
 import math
@@ -120,6 +121,8 @@ def writer_to(place: Place | None, schema: Any, form: str, compression: str, nam
 
     with writing(name), contextlib.ExitStack() as stack:
         if place is None:
+            if sys.stdout is None:
+                raise OSError(errno.EBADF, "it is closed")
             own = stack.enter_context(open(os.dup(sys.stdout.fileno()), "wb"))  # closing it does not close standard output
             sink = stack.enter_context(pa.PythonFile(own, "w"))
         elif place.local:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import io
 import json
 import os
@@ -446,3 +448,41 @@ main()
     done = subprocess.run([sys.executable, "-c", code.replace("NAME", repr(name)), *command], capture_output=True, text=True)
     assert done.returncode == status
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.npy", "report.md", "report.json"])
+def test_a_full_disk_leaves_no_half_of_a_file(
+    pickled: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`hbc predict` and the report of `hbc verify` were written in place."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    model, output = tmp_path / "model.hbc", tmp_path / name
+    run("convert", pickled, "--trust", "--backend", "numpy", "-o", model)
+    np.save(tmp_path / "x.npy", load_breast_cancer().data[:20])
+    monkeypatch.setattr(os, "fsync", full)
+    output.write_text("before")
+    if name.startswith("out"):
+        found = run("predict", model, tmp_path / "x.npy", "-o", output, ok=False)
+    else:
+        found = run("verify", pickled, model, tmp_path / "x.npy", "--trust", "--report", output, ok=False)
+    assert f"{name}: found a place that cannot be written to (No space left on device)" in found
+    assert (output.read_text(), len(os.listdir(tmp_path))) == ("before", 3)
+
+
+def test_closed_streams(pickled: Path, tmp_path: Path) -> None:
+    """A closed standard input was an AttributeError. A file that is written got the number of a closed standard output."""
+    model = tmp_path / "model.hbc"
+    hbc_with = f"exec {sys.executable} -m hbc"
+    shell = functools.partial(subprocess.run, shell=True, capture_output=True, text=True, cwd=tmp_path)
+    done = shell(f"{hbc_with} convert {pickled} --trust --backend numpy -o {model} <&- >&- 2>&-")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert hbc.load(model).predict(load_breast_cancer().data[:3]).tolist() == [0, 0, 0]
+    done = shell(f"{hbc_with} predict {model} - <&-")
+    assert (done.returncode, done.stderr) == (1, "hbc: standard input: found a closed stream, expected data.\n")
+
+
+def test_an_empty_name_of_a_model() -> None:
+    assert "found a directory, expected a file with a model" in run("convert", "", ok=False)

@@ -55,6 +55,22 @@ def test_exit_status(folder: Path, tmp_path: Path) -> None:
         assert subprocess.run(command, capture_output=True).returncode == 2
 
 
+def test_closed_streams(folder: Path, tmp_path: Path) -> None:
+    """They were an AttributeError."""
+    command = f"exec {sys.executable} -m hbc score {folder / 'model.hbc'}"
+    x = folder / "in" / "x.parquet"
+    for arguments, status, told in (
+        (f"{x} -o {tmp_path / 'out.parquet'} <&- >&- 2>&-", 0, ""),
+        (f"{x} -o - >&-", 1, "standard output: found a place that cannot be written to (it is closed)"),
+        (f"- -o {tmp_path / 'out.parquet'} <&-", 1, "standard input is closed"),
+    ):
+        done = subprocess.run(f"{command} {arguments}", shell=True, capture_output=True, text=True)
+        assert done.returncode == status
+        assert told in done.stderr
+        assert "Traceback" not in done.stderr
+    assert len(pd.read_parquet(tmp_path / "out.parquet")) == 300
+
+
 def test_control_c_in_a_terminal(folder: Path, tmp_path: Path) -> None:
     """The bar is drawn, the command ends with 130, and the next start goes on."""
     frame = pd.read_parquet(folder / "in" / "x.parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -265,3 +266,15 @@ def test_killed_beside_a_renaming(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("single", [True, False])
 def test_killed_beside_every_operation(single: bool, model: Path, tmp_path: Path) -> None:
     kill_at(list(range(1, 17 if single else 33)), model, tmp_path, single)
+
+
+def test_a_full_disk_is_told_by_the_result(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name in the lock, which is for people only, was written first: an OSError without a path, and the lock stayed."""
+
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    write(tmp_path / "a.parquet")
+    assert hbc.score(model, tmp_path / "a.parquet", tmp_path / "out.parquet").rows == 20
+    assert sorted(os.listdir(tmp_path)) == ["a.parquet", "out.parquet"]
