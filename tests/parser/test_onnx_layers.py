@@ -104,6 +104,14 @@ def test_positions_outside_of_the_table_are_rejected(place: float) -> None:
         compiled.predict(bad)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_table_shorter_than_the_positions(backend: str) -> None:
+    compiled = hbc.convert(made(*GRAPHS["looked up in a short table"]), backend)
+    np.testing.assert_array_equal(compiled.predict(np.array([[2, 1, 0, 0], [1, 2, 0, 0]], np.float32)), [[0.5, 2], [2, 0.5]])
+    with pytest.raises(hbc.InvalidInputError, match="position 0"):
+        compiled.predict(np.array([[2, 1, 0, 3]], np.float32))
+
+
 def test_several_outputs_have_no_classes() -> None:
     pytest.importorskip("skl2onnx")
     assert not hasattr(hbc.convert(exported("several outputs")[0], "numpy"), "classes_")
@@ -150,6 +158,11 @@ GRAPHS: dict[str, tuple[list[Any], int]] = {
         T.FLOAT,
     ),
 }
+GRAPHS["looked up in a short table"] = (
+    [node("TopK", "X two", "v i"), node("ArrayFeatureExtractor", "short i", "w"), node("Reshape", "w pairs")],
+    T.FLOAT,
+)
+CONSTANTS |= {"short": np.array([0.5, 2], np.float32), "pairs": np.array([-1, 2])}
 CONSTANTS |= {"one_": np.array(1), "third_": np.array(-1)}
 
 
@@ -159,7 +172,7 @@ def made(nodes: list[Any], kind: int) -> Any:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [name for name in GRAPHS if "short" not in name])
 def test_graphs(name: str, backend: str) -> None:
     """Equal numbers too: they are sorted by column."""
     given = np.concatenate([X, WHOLE, np.zeros((2, 4)), [[-0.0, 0.0, 0.0, -0.0]]]).astype(np.float32)
@@ -178,6 +191,7 @@ REFUSED: dict[str, list[Any]] = {
     "largest of layers": [*PAIR, node("ReduceMax", "ab zero", keepdims=0)],
     "rows joined": [*PAIR, node("Concat", "ab ab", axis=1)],
     "layers joined with rows": [*PAIR, node("Concat", "ab X", axis=0)],
+    "a layer that is not there": [*PAIR, node("Gather", "ab third", axis=0)],
     "layers as they are": [node("Reshape", "X shape")],
     "layers by an axis before the rows": [node("Unsqueeze", "X zero")],
     "layers turned otherwise": [*PAIR, node("Transpose", "ab", perm=[2, 1, 0])],

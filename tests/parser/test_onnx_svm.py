@@ -89,9 +89,9 @@ def test_kernels(kernel: str, sure: bool) -> None:
     assert_agrees(machine(sure=sure, kernel_type=kernel, names="names"), ROWS)
 
 
-@pytest.mark.parametrize("degree", [0.0, 1.0, 2.0, 2.5, 17.0])
+@pytest.mark.parametrize("degree", [0.0, 1.0, 2.0, 2.5, 17.0, NAN, -np.inf])
 def test_degrees(degree: float) -> None:
-    assert_agrees(machine(kernel_type="POLY", kernel_params=[0.3, 2.0, degree]), np.abs(ROWS) / 4)
+    assert_agrees(machine(kernel_type="POLY", kernel_params=[0.3, 2.0, degree]), np.abs(ROWS) / 4 if degree > 0 else ROWS)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -162,7 +162,7 @@ def test_several_classes_convert_to_few_nodes() -> None:
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("kernel is 'COSINE'", {"kernel_type": "COSINE"}),
-    ("kernel_params are 2", {"kernel_params": [0.3, 0.5]}),
+    *((f"kernel_params are {n}", {"kernel_params": [0.3] * n or None}) for n in (0, 2, 4)),
     ("rho has 2 numbers, expected 3", {"rho": [0.1, 0.2]}),
     ("rho has 0 numbers", {"rho": None}),
     ("coefficients has 17 numbers, expected 18", {"coefficients": [0.5] * 17}),
@@ -172,7 +172,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("9 support vectors have 26 numbers", {"support_vectors": [0.5] * 26}),
     ("9 support vectors have 27 numbers for 4 columns", {"width": 4}),
     ("2 numbers of support vectors for 3 classes", {"vectors_per_class": [4, 5]}),
-    ("3 numbers of support vectors for 3 classes", {"vectors_per_class": [4, -1, 6]}),
+    *(("3 numbers of support vectors for 3 classes", {"vectors_per_class": [n, -1, 6]}) for n in (4, -5)),
     ("no class labels", {"classlabels_ints": None}),
     ("post_transform is PROBIT", {"post_transform": "PROBIT"}),
     ("post_transform is 'CUBE'", {"post_transform": "CUBE"}),
@@ -193,6 +193,8 @@ def test_what_does_not_fit_is_refused(words: str, changed: dict[str, Any]) -> No
         ("9 coefficients and 0 rho", {"rho": None}),
         ("8 coefficients and 1 rho", {"coefficients": [0.5] * 8}),
         ("no class labels", {"classlabels_ints": None}),
+        ("kernel_params are 0", {"kernel_params": None}),
+        ("prob_a has 1 numbers, its prob_b 0", {"prob_a": [1.0]}),
     ],
 )
 def test_what_does_not_fit_without_vectors_is_refused(words: str, changed: dict[str, Any]) -> None:
@@ -229,7 +231,8 @@ def test_regressor_without_vectors(post: str, one_class: int) -> None:
     ],
 )
 def test_what_does_not_fit_a_regressor_is_refused(words: str, changed: dict[str, Any]) -> None:
-    attributes: dict[str, Any] = {"coefficients": [1.0, 2.0], "rho": [0.5], "n_supports": 2, "support_vectors": [0.5] * 6}
+    attributes: dict[str, Any] = {"coefficients": [1.0, 2.0], "rho": [0.5], "n_supports": 2}
+    attributes |= {"kernel_params": [0.3, 0.5, 3.0], "support_vectors": [0.5] * 6}
     given = {name: value for name, value in {**attributes, **changed}.items() if value != []}
     node = helper.make_node("SVMRegressor", ["X"], ["Y"], domain=ML, **given)
     with pytest.raises(hbc.UnsupportedOperatorError, match=words):

@@ -125,6 +125,8 @@ def _within(index: Node, size: int) -> Node:
     checked = t.concat(
         [_known(select_columns(columns, [i]), np.arange(size), f"position {i}") for i in range(columns.type.columns)]
     )
+    # PyTorch is traced with rows of its own, for which nothing is checked.
+    checked = t.minimum(t.maximum(checked, 0), size - 1)
     return checked if columns is index else t.reshape(checked, "N")
 
 

@@ -29,15 +29,12 @@ LEAST_PROBABILITY = np.float32(1e-7)
 def _kernel(call: Call, x: Node, vectors: Array) -> Node:
     """The kernel between every row and every vector, numbers of float32 in f64[N, V]. Raises Refusal for an unknown kernel, and for
     parameters that are not three."""
-    parameters = call.get("kernel_params", np.zeros(0, np.float32))
-    if len(parameters) in (1, 2):
-        raise Refusal(f"its kernel_params are {len(parameters)} numbers, expected gamma, coef0 and degree.")
-    parameters = parameters if len(parameters) else np.zeros(3, np.float32)
+    parameters = _parameters(call)
     kernel = call.get("kernel_type", "LINEAR")
     if kernel == "RBF":
         squares = t.cast(Distances(vectors, "rounded")(x), "f32")
         return t.cast(_exponential(t.mul(squares, -parameters[0])), "f64")
-    gamma, coef0, degree = parameters[:3].astype(np.float64)
+    gamma, coef0, degree = parameters.astype(np.float64)
     dot = _single(t.matmul(t.cast(x, "f64"), np.ascontiguousarray(vectors.T.astype(np.float64))))
     if kernel == "LINEAR":
         return dot
@@ -47,6 +44,14 @@ def _kernel(call: Call, x: Node, vectors: Array) -> Node:
     if kernel == "SIGMOID":
         return _single(t.tanh(base))
     raise Refusal(f"its kernel is {kernel!r}.")
+
+
+def _parameters(call: Call) -> Array:
+    """gamma, coef0 and degree, f32[3]. Raises Refusal for other numbers of them, as ONNX Runtime does even where no kernel needs them."""
+    parameters = np.asarray(call.get("kernel_params", np.zeros(0, np.float32)))
+    if len(parameters) != 3:
+        raise Refusal(f"its kernel_params are {len(parameters)} numbers, expected gamma, coef0 and degree.")
+    return parameters
 
 
 def _single(x: Node) -> Node:
@@ -61,7 +66,7 @@ def _exponential(x: Node) -> Node:
 
 def _power(x: Node, degree: float) -> Node:
     """x^degree; by repeated products for whole degrees from 1 to 16."""
-    if degree != int(degree) or not 1 <= degree <= 16:
+    if degree not in range(1, 17):
         return t.power(x, degree)
     result = x
     for _ in range(int(degree) - 1):
@@ -102,6 +107,7 @@ def svm_regressor(call: Call) -> Node:
         sums = t.matmul(kernel, coefficients[:count, None].astype(np.float64))
         scores = t.cast(t.add(sums, float(rho[0])), "f32")
     else:
+        _parameters(call)
         if len(coefficients) != x.type.columns:
             raise Refusal(f"it has {len(coefficients)} coefficients for {x.type.columns} columns.")
         scores = Linear(coefficients[:, None].copy(), rho[:1])(x)
@@ -207,7 +213,7 @@ def svm_classifier(call: Call) -> tuple[Node, Node]:
     transform = call.get("post_transform", "NONE")
     if not len(names):
         raise Refusal("it has no class labels.")
-    if not np.sum(call.get("vectors_per_class", 0)):
+    if not np.any(call.get("vectors_per_class", 0)):
         return _linear(call, x, names)
     machine = _machine(call, len(names), x.type.columns)
     kernel = t.cast(_kernel(call, x, machine.vectors), "f32")
@@ -230,7 +236,12 @@ def svm_classifier(call: Call) -> tuple[Node, Node]:
 def _linear(call: Call, x: Node, names: Array) -> tuple[Node, Node]:
     """An SVMClassifier without support vectors: x · coefficients of each class + the first rho. The label of two classes is the second one
     where its rule says so: the largest score is at least 1/2 if no coefficient is negative, else it is positive."""
-    coefficients, rho = (call.get(name, np.zeros(0, np.float32)) for name in ("coefficients", "rho"))
+    coefficients, rho, one, other = (
+        call.get(name, np.zeros(0, np.float32)) for name in ("coefficients", "rho", "prob_a", "prob_b")
+    )
+    _parameters(call)
+    if len(one) != len(other):
+        raise Refusal(f"its prob_a has {len(one)} numbers, its prob_b {len(other)}.")
     if len(coefficients) != len(names) * x.type.columns or not len(coefficients) or not len(rho):
         raise Refusal(
             f"it has {len(coefficients)} coefficients and {len(rho)} rho for {len(names)} classes of {x.type.columns} columns."
@@ -238,7 +249,7 @@ def _linear(call: Call, x: Node, names: Array) -> tuple[Node, Node]:
     scores = Linear(coefficients.reshape(len(names), -1).T.copy(), np.repeat(rho[:1], len(names)))(x)
     winner = first_largest(scores, 1)
     result = post_transform(scores, call.get("post_transform", "NONE"), alone=len(names) == 1)
-    if len(names) != 2 or len(call.get("prob_a", ())):
+    if len(names) != 2 or len(one):
         return labels(names, winner), result
     largest = t.reshape(t.take_along(scores, t.reshape(winner, "N", 1)), "N")
     second = t.less_equal(0.5, largest) if bool((coefficients >= 0).all()) else t.less(0.0, largest)

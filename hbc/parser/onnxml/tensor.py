@@ -448,7 +448,10 @@ def gather(call: Call) -> Value:
             raise Refusal("it looks up positions that do not come from an ArgMax, and might lie outside of the table.")
         return t.take(value, taken, axis=0)
     if isinstance(value, Layers) and axis == 0 and call.array(1).ndim == 0:
-        return t.take(value.node, call.array(1) % int(value.node.type.shape[1]), axis=1)
+        count, number = int(value.node.type.shape[1]), int(call.array(1))
+        if not -count <= number < count:
+            raise Refusal(f"it takes result {number} of {count}.")
+        return t.take(value.node, np.array(number % count), axis=1)
     x = call.rows_of(0)
     place = inner_axis(axis, x)
     index = call.array(1)
