@@ -85,6 +85,8 @@ def test_many_rows_of_limited_depth_and_many_thresholds_walk() -> None:
         assert many_rows_walk(shape) == walk
         assert ("walk: row and step" in costs.patches(shape, 1000, walks=True)) == walk
         assert costs.patches(shape, LEAST_ROWS - 1, walks=True) == costs.patches(shape, LEAST_ROWS - 1)
+        few = replace(shape, trees=10, splits=splits // 10, steps=steps // 10)
+        assert not many_rows_walk(few)
 
 
 @pytest.mark.parametrize("kind", ["vector leaves", "single leaf", "several planes a feature"])
