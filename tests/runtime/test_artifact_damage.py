@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from mutations import MUTATIONS, mutate
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
 import hbc
+from hbc.ops.vectorizers.strings import pack
+from hbc.parser.sklearn import feature_extraction
 from hbc.runtime import artifact
 
 RNG = np.random.default_rng(0)
@@ -424,3 +427,25 @@ def test_odd_values_in_the_manifest(saved: bytes, tmp_path: Path) -> None:
 def test_many_odd_values_in_the_manifest(saved: bytes, part: int, tmp_path: Path) -> None:
     _, memory = mutate(LEAVES, saved, tmp_path, 1000 + part * 1000, 1000 + (part + 1) * 1000)
     assert memory < 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("data", "ends"),
+    [
+        (b"aus\xffbm", [2, 3, 5, 6]),  # no UTF-8
+        ("aübm".encode(), [2, 3, 4, 5]),  # inside a letter
+        (b"aubmuu", [2, 3, 5, 7]),
+        (b"aubmuu", [2, 1, 5, 6]),
+        (b"aubmuu", [-1, 3, 5, 6]),
+    ],
+)
+def test_strings_that_somebody_has_changed(
+    data: bytes, ends: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With digests that fit, the file loaded, and the first call raised UnicodeDecodeError."""
+    source = CountVectorizer().fit(["aus bei", "mit und"])
+    damaged = np.frombuffer(data, np.uint8), np.array(ends)
+    monkeypatch.setattr(feature_extraction, "pack", lambda terms: damaged if list(terms) else pack(terms))
+    hbc.convert(source, backend="numpy").save(tmp_path / "model.hbc")
+    with pytest.raises(hbc.ArtifactError):
+        hbc.load(tmp_path / "model.hbc").transform(["aus"])

@@ -10,7 +10,7 @@ import numpy as np
 
 from hbc.ir.graph import Operator, operator
 from hbc.ir.types import Array, TensorType, require
-from hbc.ops.vectorizers.strings import derived, rejected, unpack
+from hbc.ops.vectorizers.strings import derived, rejected, require_texts, unpack
 
 _SPACES = re.compile(r"\s\s+")
 
@@ -34,6 +34,9 @@ class Analyze(Operator):
     most: int
     stop: Array
     stop_ends: Array
+
+    def require_sound(self) -> None:
+        require_texts(self.stop, self.stop_ends)
 
     def infer(self, x: TensorType) -> TensorType:
         require(x.dtype == "str" and (len(x.shape) == 1 or x.columns == 1), "the operand must be one column of documents")

@@ -25,6 +25,7 @@ from hbc.ops.vectorizers.strings import (
     pack,
     rejected,
     require_objects,
+    require_texts,
     row_of_each,
     unpack,
 )
@@ -48,6 +49,9 @@ class _NamedColumns(Maker):
 
     def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
         return {"columns": range(-1, self.width)}
+
+    def require_sound(self) -> None:
+        require_texts(self.terms, self.ends)
 
     def column_of(self) -> dict[Any, int]:
         """The column of each term."""
@@ -206,6 +210,9 @@ class HoldsLabels(Maker):
     columns: Array
 
     mixes_rows = True  # there is one warning for all rows
+
+    def require_sound(self) -> None:
+        require_texts(self.terms, self.ends)
 
     def infer(self, x: TensorType) -> TensorType:
         require_objects(x)

@@ -40,6 +40,18 @@ def unpack(data: Array, ends: Array) -> list[str]:
     return [whole[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(starts)]
 
 
+def require_texts(data: Array, ends: Array) -> None:
+    """Raise ValueError (UnicodeDecodeError is one) for bytes and ends that `unpack` cannot read: of a file that somebody has changed."""
+    if data.dtype != np.uint8 or ends.dtype != np.int64 or (data.ndim, ends.ndim) != (1, 1):
+        raise ValueError("packed strings of other dtypes")
+    starts = np.concatenate([[0], ends])
+    if starts[-1] != len(data) or (np.diff(starts) < 0).any():
+        raise ValueError("packed strings that end elsewhere")
+    data.tobytes().decode("utf-8", "surrogatepass")
+    if (data[starts[starts < len(data)]] & 0xC0 == 0x80).any():
+        raise ValueError("packed strings that end inside a character")
+
+
 def derived(op: Operator, make: Callable[[], Any]) -> Any:
     """make(), computed at the operator's first call and kept."""
     if "_made" not in op.__dict__:
