@@ -303,8 +303,9 @@ class CompiledModel(Estimator, Methods):
         caller's own: to move it (`.to("cuda")`) or to train it changes nothing of this model.
 
         Called, it is the first of `predict_proba`, `transform` and `predict` that the model has; all methods are attributes (`apply` is
-        `apply_`). It takes a tensor of the dtype of the sample given to `hbc.convert` (float32 without one), tests nothing of it, and has
-        gradients where the model is made of smooth functions. Raises ValueError for another backend, and for a model of strings."""
+        `apply_`). It takes a tensor of the dtype of the sample given to `hbc.convert` (float32 without one), and raises InvalidInputError
+        for another dtype or width. It tests nothing else of it, and has gradients where the model is made of smooth functions. Raises
+        ValueError for another backend, and for a model of strings."""
         if self._module is None:
             self._module = self._builder.module(self.graph, About(self._estimator, self.spec, self._main))
         return self._module

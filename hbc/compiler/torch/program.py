@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hbc.compiler.torch.exact import Function, scripted, tracing
+from hbc.compiler.torch.exact import Function, exporting, scripted, tracing
 from hbc.compiler.torch.products import Products, by_parts
-from hbc.compiler.torch.rules import PARAMETERS, WORKSPACE, function_of
+from hbc.compiler.torch.rules import OUTSIDE_DTYPES, PARAMETERS, WORKSPACE, function_of
 from hbc.errors import InvalidInputError
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, array_key, topological
 from hbc.ir.rewrite import rewrite
@@ -128,8 +128,8 @@ class Program(nn.Module):
         method = self._methods[name]
         values: list[Any] = [None] * method.size
         for i, (value, kind) in enumerate(zip(inputs, self._input_types, strict=True)):
-            if self._columns is not None and len(kind.shape) == 2:
-                value = _of_width(value, int(kind.shape[1]), self._columns[i])
+            if self._columns is not None:
+                value = _of_type(value, kind, self._columns[i])
             values[i] = value.to(torch.int32) if kind.dtype == "u16" else value
         for i, buffer in enumerate(method.buffers, len(inputs)):
             values[i] = self._buffers[buffer]
@@ -152,20 +152,34 @@ class Program(nn.Module):
         return self._methods[name].width
 
 
-def _of_width(x: Tensor, width: int, columns: tuple[int, ...]) -> Tensor:
-    """x, which must be a matrix of `width` columns. A trace keeps the check, whose error is then torch.jit.Error. Raises
-    InvalidInputError. columns: those of the model's input, for the message; () if they are not known."""
+def _of_type(x: Tensor, kind: TensorType, columns: tuple[int, ...]) -> Tensor:
+    """x, which must have the dtype and the number of columns of `kind`. A trace keeps the check, whose error is then torch.jit.Error.
+    torch.export keeps it too, in PyTorch's words. Raises InvalidInputError. columns: those of the model's input, for the message; () if
+    they are not known."""
+    width, dtype = (int(kind.shape[1]) if len(kind.shape) == 2 else -1), OUTSIDE_DTYPES[kind.dtype]
     listed = ": " + ", ".join(map(str, columns[:20])) + (", …" if len(columns) > 20 else "") + " (the first is 0)"
     expected = f"a matrix of {width} columns, those that the model reads{listed if columns else ''}"
+    typed = f"a tensor of {dtype}, the dtype of the sample that the model was converted with (torch.float32 without one)"
+    if exporting():
+        torch.ops.aten._assert_tensor_metadata(x, dtype=dtype)
     if tracing():
-        return scripted(_checked_in_a_trace)(x, width, f"expected {expected}")
-    if x.ndim != 2 or x.shape[1] != width:
+        return scripted(_checked_in_a_trace)(x, width, dtype, f"expected {expected}", f"expected {typed}")
+    if x.dtype != dtype:
+        raise InvalidInputError(
+            found=f"a tensor of {x.dtype}",
+            expected=typed,
+            advice=f"Call it with x.to({dtype}), or give convert "
+            "a sample of your dtype. To scikit-learn these are different rows.",
+        )
+    if width >= 0 and (x.ndim != 2 or x.shape[1] != width):
         raise InvalidInputError(found=f"a tensor of shape {tuple(x.shape)}", expected=expected)
     return x
 
 
-def _checked_in_a_trace(x: Tensor, width: int, message: str) -> Tensor:
-    if x.dim() != 2 or x.size(1) != width:
+def _checked_in_a_trace(x: Tensor, width: int, dtype: torch.dtype, message: str, typed: str) -> Tensor:
+    if x.dtype != dtype:
+        raise ValueError(typed)
+    if width >= 0 and (x.dim() != 2 or x.size(1) != width):
         raise ValueError(message)
     return x
 

@@ -11,7 +11,6 @@ torch._int_mm, exact, with AMX) take 20 ns a row for 64 splits and leaves, witho
 from __future__ import annotations
 
 import itertools
-import sys
 
 import numpy as np
 import torch
@@ -53,11 +52,12 @@ def scannable(op: Operator) -> bool:
 
 def scan(x: Tensor, splits: list[Tensor], counts: list[int], few: int, lanes: int) -> Tensor:
     """The leaf that each row reaches in each tree, u8[T, N], counted from the left of the tree. splits: see `pack`. They are sorted by
-    step, and step s has counts[s] of them. few: the most numbers that searchsorted ranks. lanes: LANES, or 1."""
+    step, and step s has counts[s] of them. few: the most numbers that searchsorted ranks; below 0, all. lanes:
+    LANES, or 1."""
     columns, edges, missing, plane_column, plane_first, below, planes, least, lo, change, place = splits
     values = x.detach().t().index_select(0, columns)  # a third of the time of selecting in rows and transposing then
     nan = values.isnan()
-    searched = x.is_cuda or values.numel() <= few
+    searched = x.is_cuda or few < 0 or values.numel() <= few
     rank = torch.searchsorted(edges, values, out_int32=True) if searched else ranks(values, edges.detach())
     rank = torch.where(nan, missing, rank)
     rows = (rank.index_select(0, plane_column) - plane_first).clamp(0, 255).to(torch.uint8)
@@ -139,7 +139,7 @@ def ids(
 
 def takes_walk(x: Tensor, trees: int, nodes: list[list[Tensor]], sizes: list[int]) -> bool:
     """Whether the rows x are walked. sizes: those of hbc.compiler.torch.walk.sums, with WALKED."""
-    return len(nodes[0]) > 0 and 0 < x.size(0) * trees <= sizes[1]
+    return len(nodes[0]) > 0 and sizes[1] > 0 and 0 < x.size(0) * trees <= sizes[1]  # torch.export cannot multiply the rows
 
 
 def walked(x: Tensor, nodes: list[list[Tensor]], depths: list[int], sizes: list[int], steps: int) -> Tensor:
@@ -216,7 +216,7 @@ def scanner(op: TreeEnsemble) -> Function:
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
         splits, of_leaves, *nodes = (list(parameters[start:end]) for start, end in parts)
-        few, lanes = (sys.maxsize, 1) if exporting() else (FEW, LANES)
+        few, lanes = (-1, 1) if exporting() else (FEW, LANES)
         sizes = sizes_now(WALKED)
         return scripted(compute)(x, splits, of_leaves, counts, few, lanes, TREES_AT_ONCE, nodes, depths, sizes, steps)
 

@@ -138,6 +138,27 @@ def test_a_file_of_torch_export_holds_one_method(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated")
+@pytest.mark.parametrize("strategy", ["walk", "scan"])
+def test_another_dtype_is_refused(strategy: str, tmp_path: Path) -> None:
+    """float64 numbers given to a forest of float32 go other ways than scikit-learn's, which rounds them first."""
+    X = np.random.default_rng(0).normal(size=(50, 3)).astype("f4")
+    compiled = hbc.convert(RandomForestClassifier(5, random_state=0).fit(X, X[:, 0] > 0), "torch", X, strategy=strategy)
+    compiled.export(tmp_path / "model.pt")
+    compiled.export(tmp_path / "model.pt2")
+    for rows in (50, 1):
+        found = torch.export.load(tmp_path / "model.pt2").module()(torch.tensor(X[:rows]))
+        np.testing.assert_array_equal(found, compiled.predict_proba(X[:rows]))
+    with pytest.raises(
+        hbc.InvalidInputError, match=r"found a tensor of torch\.float64, expected a tensor of torch\.float32.*to\(torch"
+    ):
+        compiled.module(torch.tensor(X, dtype=torch.float64))
+    with pytest.raises(torch.jit.Error, match=r"expected a tensor of torch\.float32"):
+        torch.jit.load(tmp_path / "model.pt").predict(torch.tensor(X, dtype=torch.float64))
+    with pytest.raises(RuntimeError, match="dtype"):
+        torch.export.load(tmp_path / "model.pt2").module()(torch.tensor(X, dtype=torch.float64))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated")
 def test_columns_that_are_not_read_are_left_out(tmp_path: Path) -> None:
     """A matrix with all columns is refused: its first ones would be taken for those that the model reads."""
     X = np.random.default_rng(0).normal(size=(50, 9)).astype("f4")
