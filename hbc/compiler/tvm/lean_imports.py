@@ -14,17 +14,16 @@ from typing import Any
 
 LEFT_OUT = "torch"
 """It would take 2 s of processor time."""
-LATER = ("tvm.relax", "tvm_ffi.cpp", "importlib.metadata._adapters")
-"""TVM's language of graphs with its operators and schedules (0.4 s of processor time), tvm_ffi's C++ compiler (8 ms), and the reader of
-e-mail that `importlib.metadata` keeps for the text of a package's metadata (12 ms)."""
+LATER = ("tvm.relax", "tvm_ffi.cpp", "tvm_ffi._optional_torch_c_dlpack", "importlib.metadata._adapters")
+"""TVM's language of graphs with its operators and schedules (0.4 s of processor time), tvm_ffi's C++ compiler (8 ms), its short way for
+torch's tensors (7 ms, and where an older torch was imported before, 2.6 say, it runs a C++ compiler or warns that it cannot), and the
+reader of e-mail that `importlib.metadata` keeps for the text of a package's metadata (12 ms)."""
 PROCESSES, OF_PROCESSES = "tvm.runtime.disco", "runtime.disco.SessionThreaded"
 """TVM's runtime of several processes, and a function of its C++, which most packages of TVM do not have."""
 NAMES_OPERATORS = "tvm.tirx.script.builder.ir"
 """It gives operators the names that TVM prints, and looks up many that do not exist."""
 PRINTED_NAME = "TScriptPrinterName"
 """The attribute of an operator that holds this name."""
-OF_TORCH = "tvm_ffi._optional_torch_c_dlpack"
-"""It looks for torch and does nothing without it (7 ms), so that it too can wait if torch was not imported before."""
 OF_CUDA = "cuda.bindings.driver"
 """NVIDIA's driver for Python, which comes with torch for GPUs. tvm_ffi asks of arguments only whether they are streams of it. It takes
 46 ms of processor time (AMD Zen 5), and imports `subprocess`."""
@@ -62,7 +61,7 @@ class _Finder:
     def __init__(self, after: ExitStack) -> None:
         self.thread = threading.get_ident()
         self.after = after
-        self.later = {*LATER} if "torch" in sys.modules else {*LATER, OF_TORCH}
+        self.later = {*LATER}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if threading.get_ident() != self.thread:
@@ -105,7 +104,7 @@ def lean_imports() -> Iterator[None]:
             yield
         finally:
             sys.meta_path.remove(finder)  # type: ignore[arg-type]
-            for name in (*LATER, OF_TORCH, OF_CUDA):
+            for name in (*LATER, OF_CUDA):
                 _forget(name)
 
 
