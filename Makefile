@@ -40,7 +40,7 @@ test-slow: $(INSTALLED)  ## all of the tests: every case of the tables, and the 
 test-bare:  ## the tests that need no optional library, in an environment without any
 	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.11; none was found. Set PYTHON=/path/to/python3."; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)-bare
-	$(VENV)-bare/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable . "pytest>=8"
+	$(VENV)-bare/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable . "pytest>=8.2"
 	$(VENV)-bare/bin/python -m pytest
 
 test-latest:  ## the test suite with the newest of every library, in an environment of its own (.venv-latest)
@@ -55,7 +55,7 @@ test-least:  ## the table of estimators with the least versions that hbc's extra
 	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.11; none was found. Set PYTHON=/path/to/python3."; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)-least
 	$(VENV)-least/bin/python -m pip install --quiet --no-compile uv
-	$(VENV)-least/bin/uv pip install --quiet --python $(VENV)-least/bin/python --resolution lowest-direct --editable ".[$(LEAST)]" "pytest>=8"
+	$(VENV)-least/bin/uv pip install --quiet --python $(VENV)-least/bin/python --resolution lowest-direct --editable ".[$(LEAST)]" "pytest>=8.2"
 	$(VENV)-least/bin/uv pip list --python $(VENV)-least/bin/python
 	HBC_OLD_LIBRARIES=1 $(VENV)-least/bin/python -m pytest -m "slow or not slow" -k "agrees_with_its_source and numpy" tests/test_estimators.py
 	HBC_OLD_LIBRARIES=1 $(VENV)-least/bin/python -m pytest tests/test_estimators.py

@@ -23,7 +23,7 @@ METHODS = ("predict_proba", "predict", "transform")
 
 def bench(
     model: Annotated[Path, typer.Argument(help="The fitted model, as for `hbc convert` (a pickle only with --trust).")],
-    X: Annotated[Path, typer.Argument(metavar="DATA", help="Rows to measure on: .csv, .parquet or .npy.")],
+    path: Annotated[Path, typer.Argument(metavar="DATA", help="Rows to measure on: .csv, .parquet or .npy.")],
     rows: Annotated[str, typer.Option(help="Rows of the calls, with commas between them.")] = "1,10000",
     method: Annotated[
         str | None, typer.Option(help="The method to call. By default predict_proba, predict or transform.")
@@ -47,8 +47,8 @@ def bench(
     """
     counts = row_counts(rows)
     require_file(model)
-    with progress(f"reading {X.name}", quiet) as tell:
-        table = data.read(X)
+    with progress(f"reading {path.name}", quiet) as tell:
+        table = data.read(path)
         tell(f"reading {model.name}")
         source = _with_one_thread(source_of(model, trust))
         usable = {name for name, available in hbc.backends().items() if available}
@@ -56,7 +56,7 @@ def bench(
             sorted(usable, key=list(hbc.backends()).index) if backends is None else [b.strip() for b in backends.split(",")]
         )
         first = hbc.convert(source, chosen[0], device=device or "cpu", threads=_threads(chosen[0]))
-        table = data.suited(X, table, first.spec.n_features, first.spec.feature_names)
+        table = data.suited(path, table, first.spec.n_features, first.spec.feature_names)
         name = method or next((each for each in METHODS if each in first.methods), first.methods[0])
         if name not in first.methods:
             raise ValueError(f"--method: found {name!r}, expected one of {', '.join(first.methods)}")
@@ -65,7 +65,7 @@ def bench(
         times = _raced({each: engines[each].call for each in found if found[each].timed}, table, counts, tell)
     facts = {
         "model": str(model),
-        "data": str(X),
+        "data": str(path),
         "rows": len(table),
         "method": name,
         "device": first.device,

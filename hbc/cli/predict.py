@@ -16,7 +16,7 @@ from hbc.cli.terminal import Backend, Clock, Device, Quiet, progress
 
 def predict(
     model: Annotated[Path, typer.Argument(help="A model saved by `hbc convert` or CompiledModel.save.")],
-    X: Annotated[
+    path: Annotated[
         Path,
         typer.Argument(
             metavar="DATA", help="The rows: .csv, .parquet or .npy, or - for standard input. They must fit into memory."
@@ -49,16 +49,16 @@ def predict(
     if output is not None:
         data.require_suffix(output)
         require_folder(output)
-        for given in (model, X):
+        for given in (model, path):
             require_new(output, given, set(), "another file than the model and the data")
     clock = Clock()
-    with progress(f"reading {data.name_of(X)}", quiet) as tell:
-        rows = data.read(X)
+    with progress(f"reading {data.name_of(path)}", quiet) as tell:
+        rows = data.read(path)
         tell(f"loading {model.name}")
         loaded = hbc.load(model, device, backend)
         usual = "predict" if "predict" in loaded.methods else loaded.methods[0]
         asked = methods_of(loaded, methods, [usual])
-        rows = data.suited(X, rows, loaded.spec.n_features, loaded.spec.feature_names)
+        rows = data.suited(path, rows, loaded.spec.n_features, loaded.spec.feature_names)
         tell(f"computing {len(rows):,} rows")
         columns: dict[str, Any] = {}
         for method in asked:
@@ -66,7 +66,7 @@ def predict(
         if output is not None:
             data.write(output, columns)
     if output is None:
-        typer.echo(data.csv_of(X, columns), nl=False)
+        typer.echo(data.csv_of(path, columns), nl=False)
     elif not quiet:
         typer.echo(f"{output}: {len(rows):,} rows, {', '.join(_shortened(list(columns)))}, {clock.seconds:.1f} s")
 

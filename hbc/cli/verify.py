@@ -21,7 +21,7 @@ from hbc.ir.store import write_atomically
 def verify(
     model: Annotated[Path, typer.Argument(help="The fitted model, as for `hbc convert` (a pickle only with --trust).")],
     compiled: Annotated[Path, typer.Argument(help="The model that `hbc convert` made of it: a .hbc file.")],
-    X: Annotated[
+    path: Annotated[
         Path, typer.Argument(metavar="DATA", help="Rows to compare on: .csv, .parquet or .npy, or - for standard input.")
     ],
     methods: Annotated[
@@ -49,13 +49,13 @@ def verify(
         require_folder(report)
     require_file(model)
     require_saved(compiled)
-    with progress(f"reading {data.name_of(X)}", quiet) as tell:
-        rows = data.read(X)
+    with progress(f"reading {data.name_of(path)}", quiet) as tell:
+        rows = data.read(path)
         tell(f"reading {model.name}")
         source = source_of(model, trust)
         tell(f"loading {compiled.name}")
         loaded = hbc.load(compiled, device, backend)
-        rows = data.suited(X, rows, loaded.spec.n_features, loaded.spec.feature_names)
+        rows = data.suited(path, rows, loaded.spec.n_features, loaded.spec.feature_names)
         found = []
         for method in methods_of(loaded, methods, loaded.methods):
             tell(f"comparing {method} on {len(rows):,} rows")
@@ -63,7 +63,7 @@ def verify(
     facts = {
         "model": str(model),
         "compiled": str(compiled),
-        "data": str(X),
+        "data": str(path),
         "rows": len(rows),
         "source": loaded.info.source,
         "backend": loaded.backend,

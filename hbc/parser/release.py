@@ -12,9 +12,10 @@ LEAST = {"sklearn": (1, 7, 2), "lightgbm": (4, 6), "xgboost": (3, 1, 1), "catboo
 """Package → the first release that hbc was compared with. Its extra, of the same name, asks for it."""
 
 
-def since(major: int, minor: int) -> bool:
-    """Whether the installed scikit-learn is of that release, or of a later one. The words beside each call say what changed in it."""
-    return _installed("sklearn") >= (major, minor)
+def since(major: int, minor: int, package: str = "sklearn") -> bool:
+    """Whether the installed scikit-learn, or another package, is of that release, or of a later one. The words beside each call say what
+    changed in it."""
+    return _installed(package) >= (major, minor)
 
 
 @functools.cache

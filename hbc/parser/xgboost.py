@@ -53,6 +53,7 @@ from hbc.parser.registry import (
     public_name,
     returns_without_rows,
 )
+from hbc.parser.release import since
 from hbc.parser.rounds import asked_of
 from hbc.parser.sparsity import is_sparse
 
@@ -97,16 +98,16 @@ def read_file(path: Path) -> Any:
     for a file that would crash the installed XGBoost."""
     import xgboost
 
-    _require_vector_leaves(path.read_bytes(), tuple(map(int, xgboost.__version__.split(".")[:2])))
+    _require_vector_leaves(path.read_bytes())
     return xgboost.Booster(model_file=path)
 
 
-def _require_vector_leaves(data: bytes, installed: tuple[int, ...]) -> None:
-    """Raises ValueError if the installed XGBoost would crash on this file. XGBoost 3.1 and later keep vector leaves in a field of their
+def _require_vector_leaves(data: bytes) -> None:
+    """Raises ValueError if the installed XGBoost would crash on this file. XGBoost 3.2 and later keep vector leaves in a field of their
     own (leaf_weights), and crash on a model with vector leaves that an older version wrote without this field."""
     size = re.search(rb'size_leaf_vector(?:"\s*:\s*"|SL.{8})(\d+)', data, re.DOTALL)
-    if installed >= (3, 1) and size is not None and int(size[1]) > 1 and b"leaf_weights" not in data:
-        raise ValueError("it has trees with vector leaves from before XGBoost 3.1, which the installed version cannot read")
+    if since(3, 2, "xgboost") and size is not None and int(size[1]) > 1 and b"leaf_weights" not in data:
+        raise ValueError("it has trees with vector leaves from before XGBoost 3.2, which the installed version cannot read")
 
 
 @record
@@ -170,8 +171,9 @@ class Learner:
         one = np.float32(1)
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.objective in LOGIT:
-                inside = np.clip(score, np.float32(1e-6), one - np.float32(1e-6))  # base_score is 0 or 1 if all labels are
-                score = -_log(one / inside - one)
+                if since(3, 2, "xgboost"):  # before, it rejects 0 and 1, which base_score is if all labels are, and takes others as they are
+                    score = np.clip(score, np.float32(1e-6), one - np.float32(1e-6))
+                score = -_log(one / score - one)
             elif self.objective in LOG:
                 score = _log(score)
         return np.ascontiguousarray(np.broadcast_to(score, self.n_outputs))
@@ -317,7 +319,7 @@ def _leaf_values(document: dict[str, Any], leaf: Array, n_outputs: int) -> Array
     an inner node has its threshold, and vectors in a field of their own."""
     if int(document["tree_param"]["size_leaf_vector"]) <= 1:
         return np.asarray(document["split_conditions"])[:, None]
-    if "leaf_weights" in document:  # from 3.1 on, a leaf's right child is the number of its vector
+    if "leaf_weights" in document:  # from 3.2 on, a leaf's right child is the number of its vector
         vectors = document["leaf_weights"].reshape(-1, n_outputs)
         return np.asarray(vectors[np.where(leaf, document["right_children"], 0)])
     return np.asarray(document["base_weights"].reshape(-1, n_outputs))

@@ -98,7 +98,7 @@ def test_xgboost_fitted_on_categories_that_are_integers(name: str) -> None:
     forms = {
         "fitted": frame,
         "one row": frame[:1],
-        "another order": frame.assign(c=frame.c.cat.reorder_categories(fitted[::-1])),
+        "another order": frame.assign(c=frame.c.cat.reorder_categories(fitted[::-1].copy())),
         "fewer": frame.assign(c=frame.c.cat.set_categories(fitted[:2])),
         "missing": frame.assign(c=frame.c.where(frame.index % 3 > 0)),
         "float32 beside": frame.astype({"x": np.float32}),
