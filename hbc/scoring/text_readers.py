@@ -458,9 +458,11 @@ def _large(values: Any) -> Any:
 
 
 def strings(values: Any) -> Any:
-    """A column of text with null for the words that mean a missing value."""
+    """A column of text with null for the words that mean a missing value.
+
+    The nulls are an array: with one null for all, pyarrow before 24 reads other memory if `values` is a part of a longer array."""
     import pyarrow as pa
     from pyarrow import compute
 
     missing = compute.is_in(values, value_set=pa.array(MISSING))
-    return compute.if_else(missing, pa.scalar(None, pa.string()), values)
+    return compute.if_else(missing, pa.nulls(len(values), pa.string()), values)
