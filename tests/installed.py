@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +42,10 @@ NEEDS = {
 """Modules of ours that import libraries."""
 
 TESTS = Path(__file__).parent
+OLD_LIBRARIES = bool(os.environ.get("HBC_OLD_LIBRARIES"))
+"""Whether cases are left out of which the installed libraries do not know an option (`make test-least`)."""
+PACKAGES = {"sklearn": "scikit-learn", "xgboost": "xgboost-cpu"}
+"""Library → the package that has it, if it has another name."""
 
 
 class _Hiding:
@@ -71,6 +77,20 @@ def hide(text: str) -> None:
 
 hide(os.environ.get("HBC_TEST_WITHOUT", ""))
 ABSENT = frozenset(name for name in OPTIONAL if importlib.util.find_spec(name) is None)
+
+
+def older(library: str, *release: int) -> bool:
+    """Whether the installed release of a library is before that one: for tests of what the library has since then."""
+    installed = importlib.metadata.version(PACKAGES.get(library, library))
+    return tuple(map(int, re.findall(r"\d+", installed)[: len(release)])) < release
+
+
+def reads(library: str, form: str) -> bool:
+    """Whether the installed release of a library takes frames of the kind that the first word of `form` names. hbc takes what newer ones
+    take."""
+    since = {("lightgbm", "polars"): (4, 7), ("lightgbm", "arrow"): (4, 7), ("catboost", "polars"): (1, 2, 9)}
+    release = since.get((library, re.split(r"\W", form, maxsplit=1)[0]))
+    return release is None or not older(library, *release)
 
 
 @functools.cache

@@ -171,7 +171,9 @@ class Learner:
         one = np.float32(1)
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.objective in LOGIT:
-                if since(3, 2, "xgboost"):  # before, it rejects 0 and 1, which base_score is if all labels are, and takes others as they are
+                if since(
+                    3, 2, "xgboost"
+                ):  # before, it rejects 0 and 1, which base_score is if all labels are, and does not cut
                     score = np.clip(score, np.float32(1e-6), one - np.float32(1e-6))
                 score = -_log(one / score - one)
             elif self.objective in LOG:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from installed import reads
 
 import hbc
 
@@ -122,6 +123,8 @@ def test_the_same_answer_or_both_an_error(library: str, fitted_on: str) -> None:
         compiled = hbc.convert(model, "numpy")
         for method in compiled.methods:
             for name, given in INPUTS.items():
+                if not reads(library, name):
+                    continue
                 try:
                     expected = source(model, method, given)
                 except Exception:

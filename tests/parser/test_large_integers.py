@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from installed import reads
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import BaggingRegressor, RandomForestRegressor, StackingRegressor, VotingRegressor
 from sklearn.feature_selection import VarianceThreshold
@@ -200,14 +201,18 @@ ALWAYS = {"float32": ("int64", "float64", "float32"), "float64": ("float64", "fl
 @pytest.mark.parametrize("name", MODELS)
 def test_large_integers(name: str, kind: str, fitted: str) -> None:
     X = rows(kind)
+    if ", polars:" in name and not reads(name.rpartition(": ")[2], "polars"):
+        pytest.skip("the source takes no frames of polars")
     model = MODELS[name]().fit(X if fitted == "array" else pd.DataFrame(X, columns=NAMES), target(X))
     compiled = hbc.convert(model, "numpy")
     wrong, answers = [], 0
     for form, given in forms(X).items():
         try:
             expected = np.asarray(model.predict(given), float)
-        except Exception:
+        except (Exception, polars.exceptions.PanicException):
             expected = None
+        if expected is None and not (reads("lightgbm", form) and reads("catboost", form)):
+            continue
         try:
             found = compiled.predict(given)
         except hbc.InvalidInputError as error:

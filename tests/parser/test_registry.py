@@ -20,7 +20,7 @@ FITS = {
     "catboost": """
         import catboost
         model = catboost.CatBoost({"iterations": 2, "depth": 2, "verbose": 0, "allow_writing_files": False}).fit(X, y)
-        model.__sklearn_tags__()  # imports scikit-learn
+        getattr(model, "__sklearn_tags__", list)()  # imports scikit-learn; CatBoost before 1.2.9 does not have it
     """,
 }
 

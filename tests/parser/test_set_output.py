@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 import scipy.sparse
 import sklearn
+from installed import older
 from pandas.testing import assert_frame_equal
 from polars.testing import assert_frame_equal as assert_polars_equal
 from sklearn.compose import ColumnTransformer
@@ -97,7 +98,10 @@ def test_frames_of_numbers(name: str, library: str) -> None:
         with pytest.raises(hbc.UnsupportedOperatorError, match="set_output"):
             hbc.convert(model, "numpy")
         return
-    for fitted_on in (NUMBERS,) if name == "union" else (NUMBERS, NUMBERS.to_numpy()):
+    only_frames = name == "union" or (
+        name == "short names" and older("sklearn", 1, 8)
+    )  # which finds x0 and x1 twice in an array
+    for fitted_on in (NUMBERS,) if only_frames else (NUMBERS, NUMBERS.to_numpy()):
         model = sklearn.clone(MODELS[name]).set_output(transform=library).fit(fitted_on, Y)
         compiled = hbc.convert(model, "numpy")
         data = NUMBERS.to_numpy()

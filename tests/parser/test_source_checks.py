@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
+import re
 import warnings
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from installed import reads
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -409,6 +411,8 @@ def test_the_same_answer_or_both_an_error(kind: str, on: str) -> None:
     wrong = []
     for method in (method for method in METHODS if method in compiled.methods):
         for name, given in (INPUTS if kind == "catboost" else INPUTS | CRASHES).items():
+            if not reads(re.split(r"\W", kind.rpartition(", ")[2])[0], name):
+                continue
             expected, found = answers(model, compiled, method, given)
             if found is None:
                 if expected is not None and (name, kind) not in STRICTER:

@@ -14,6 +14,7 @@ from hbc.ops.nearest import Present, Scatter
 from hbc.parser.frame import Refusal
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
+from hbc.parser.release import since
 from hbc.parser.sklearn.shared.common import checked, promote
 from hbc.parser.sklearn.shared.distances import REDUCTIONS, Search, search
 
@@ -262,8 +263,9 @@ def radius_neighbors_classifier(m: Any, x: Node) -> Result:
     probabilities, indices = [], []
     for (classes, codes), outlier in zip(outputs, outliers, strict=True):
         votes = t.matmul(weights, np.eye(len(classes))[codes])
-        # One of the source's ways to compute this takes the outlier label for the number of a class.
-        match = np.arange(len(classes)) == m.outlier_label if by_number else classes == outlier
+        # One of the source's ways to compute this looks for what was given as the label, from 1.9 on among the numbers of the classes.
+        names = np.arange(len(classes)) if by_number and since(1, 9) else classes
+        match = names == (m.outlier_label if by_number else outlier)
         own = np.asarray(match, bool).astype(np.float64) if np.ndim(match) else np.zeros(len(classes))
         if outlier is None or own.sum() != 1:
             own = np.zeros(len(classes))

@@ -27,6 +27,7 @@ from hbc.ops.nearest import INSERTION, Distances, Smallest
 from hbc.ops.scaling import Normalize
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import note_input
+from hbc.parser.release import since
 from hbc.parser.sparsity import may_be_sparse
 
 LARGEST = float(np.finfo(np.float64).max)
@@ -214,7 +215,8 @@ class Search:
         """The columns of the k nearest points, i64[N, k], the nearest first. `listed`: equally near points stand in the source's order,
         if it has a fixed one; otherwise they stand by column."""
         keys = self.reduced if self.keys is None else self.keys
-        ties = self.ties if listed and k <= INSERTION else "column"
+        ordered = INSERTION if since(1, 9) else 3  # the most places whose equal numbers its sort leaves in their order
+        ties = self.ties if listed and k <= ordered else "column"
         return Smallest(k, ties=ties)(keys) if self.order is None else Smallest(k, self.block, ties)(keys, self.order)
 
     def look_up(self, table: Array, columns: Node) -> Node:
