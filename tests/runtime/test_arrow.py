@@ -12,6 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from installed import older
 from lightgbm import LGBMRegressor
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -167,6 +168,8 @@ def test_lightgbm_finds_columns_by_the_names_of_fit() -> None:
     np.testing.assert_allclose(method(table)["predict"], model.predict(frame), rtol=1e-12)
     with pytest.raises(hbc.InvalidInputError, match="without the columns a, expected the names of fit, u, a, z"):
         method(table.drop_columns(["a"]))
+    if older("lightgbm", 4, 7):
+        return  # it names the columns of an array itself
     unnamed = hbc.convert(LGBMRegressor(n_estimators=5, verbose=-1).fit(frame.to_numpy(), frame["u"]), backend="numpy").arrow()
     assert unnamed.columns is None
     with pytest.raises(hbc.InvalidInputError, match="4 columns, expected 3"):

@@ -98,7 +98,7 @@ PANDAS_TEXTS: list[Callable[[], Any]] = [
     lambda: pd.Series(["x"], dtype="string"),
     lambda: pd.Series([pd.NA], dtype="string"),
     lambda: pd.Series(["x"], dtype="string[python]"),
-    lambda: pd.Series(["x"], dtype=pd.StringDtype("pyarrow", na_value=np.nan)),
+    lambda: pd.Series(["x"], dtype="str"),
     lambda: pd.Series(["x"], dtype=pd.ArrowDtype(pa.string())),
     lambda: pd.Series(pd.Categorical(["x"], categories=["x", "y"])),
     lambda: pd.Series(pd.Categorical([None], categories=["x", "y"])),

@@ -23,11 +23,13 @@ from hbc.runtime.origin import new_origin
 ROOT = Path(hbc.__file__).parents[1]
 
 RIGHT = """
+from typing import Any
+
 import numpy as np
 import hbc
 
 m: hbc.CompiledModel = hbc.convert(object(), "tvm", device="cuda:0", strategy="walk")
-labels: np.ndarray = m.predict(np.ones((2, 3)))
+labels: np.ndarray[Any, Any] = m.predict(np.ones((2, 3)))
 m.predict_proba([[1.0, 2.0], [3.0, 4.0]], raw_score=True)
 m.predict([{"age": 3, "city": "Rome"}])
 m.predict({"age": [3], "city": ["Rome"]})

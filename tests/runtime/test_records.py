@@ -255,6 +255,8 @@ def test_odd_values_act_as_in_a_frame(name: str) -> None:
             record = usual(ordinary[0], position, value)
             try:
                 expected = outcome(partial(call, frame_of(compiled, [record])))
+            except OverflowError:  # of pandas before 3, for large integers
+                continue
             except UnicodeEncodeError as error:  # pandas' own
                 expected = f"X: found a list of dicts that is no frame ({error}), expected a table."
             for _ in range(2):

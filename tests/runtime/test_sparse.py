@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import sklearn
+from installed import older
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from sklearn.feature_selection import SelectKBest, VarianceThreshold
@@ -112,6 +113,7 @@ def test_text_is_computed_in_blocks(monkeypatch, backend) -> None:
     assert_same_matrix(hbc.convert(model, backend).transform(DOCUMENTS), model.transform(DOCUMENTS))
 
 
+@pytest.mark.skipif(older("sklearn", 1, 9), reason="it has no option sparse_interface")
 def test_the_class_is_that_of_the_configuration() -> None:
     encoder = OneHotEncoder().fit([["a"], ["b"]])
     with sklearn.config_context(sparse_interface="sparray"):

@@ -265,10 +265,15 @@ def _kind(value: Any) -> str:
     return "string" if isinstance(value, str) else "bool" if isinstance(value, (bool, np.bool_)) else "number"
 
 
+FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+"""Arrow's name of a type → numpy's. Those of integers are the same."""
+
+
 def _numbers(column: Any) -> Array:
     """A column of numbers as pyarrow's `to_numpy` has it: NaN for nulls, which makes float64 of integers. That imports pandas at its first
-    call, which takes longer than all else that a process with a small file does."""
-    dtype, end = np.dtype(column.type.to_pandas_dtype()), column.offset + len(column)
+    call (and before pyarrow 26 `to_pandas_dtype` does), which takes longer than all else that a process with a small file does."""
+    kind = str(column.type)
+    dtype, end = np.dtype(FLOATS.get(kind, kind)), column.offset + len(column)
     bits, data = column.buffers()
     values: Array = np.frombuffer(data, dtype, end)[column.offset :] if end else np.empty(0, dtype)
     if not column.null_count:

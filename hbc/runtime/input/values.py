@@ -99,7 +99,10 @@ def floats(values: Array, where: str) -> Array:
             pass
     for row, item in enumerate(values.tolist()):
         try:
-            float("no" if values.dtype.kind != "O" else 0 if item is None else item)
+            other = values.dtype.kind != "O" or isinstance(
+                item, np.ndarray
+            )  # numpy before 2.4 takes an array of one number for it
+            float("no" if other else 0 if item is None else item)
         except (TypeError, ValueError, OverflowError):
             if isinstance(item, str):
                 reject_strings(where, item, row)
