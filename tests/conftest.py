@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from installed import ABSENT, missing
+from installed import ABSENT, missing, older
 
 from hbc.compiler.base import BACKENDS
 from hbc.errors import BackendUnavailableError
@@ -23,6 +23,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
 
 # Nothing is kept from one process to the next: what somebody tuned on this computer changes nothing here, and all code is compiled.
 os.environ["HBC_CACHE"] = ""
+# A test that imports TVM without hbc builds nothing in C++ for an older torch.
+os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")
 
 FEWEST = 3
 """The number of cases of a test that always run. Of a test with more cases, one in ONE_IN runs. The others are left to the slow tier."""
@@ -37,6 +39,8 @@ PROCESSOR = os.environ.get("HBC_PROCESSOR", "")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Puts the emulated processor in place before tests are imported, which may ask for the processor."""
+    if "lightgbm" not in ABSENT and older("lightgbm", 4, 7):  # it warns of every array
+        config.addinivalue_line("filterwarnings", "ignore:X does not have valid feature names:UserWarning")
     if PROCESSOR:
         from avx512_on_cpu import cannot_run, emulated
 

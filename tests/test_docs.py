@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from installed import ABSENT, older
 from ports import free_port
 
 import hbc
@@ -154,6 +155,7 @@ def test_the_service_of_the_page_answers(folder: Path) -> None:
 
 
 @pytest.mark.every_case
+@pytest.mark.skipif("sklearn" not in ABSENT and older("sklearn", 1, 9), reason="its models have other graphs")
 def test_pictures_of_passes() -> None:
     """They show what the passes do now. Fitted numbers hang on the processor's BLAS, and are left out."""
     pytest.importorskip("tvm")

@@ -19,6 +19,7 @@ import pytest
 from backends import BACKENDS
 from estimators import all_cases
 from estimators.case import METHODS, Case
+from installed import OLD_LIBRARIES
 
 import hbc
 from hbc.ir.printer import print_graph, read_graph
@@ -26,8 +27,6 @@ from hbc.runtime.input.intake import Intake
 
 CASES = {case.name: case for case in all_cases()}
 pytestmark = pytest.mark.filterwarnings("ignore:Found unknown categories")
-OLD_LIBRARIES = bool(os.environ.get("HBC_OLD_LIBRARIES"))
-"""Whether cases are left out of which the installed libraries do not know an option (`make test-least`)."""
 BY_CASE = pytest.mark.parametrize("name", CASES, scope="module")  # of that scope: pytest then runs case by case
 OF_EACH_KIND = kinds_of_output.known()
 """Cases that together have all kinds of output, and always run."""

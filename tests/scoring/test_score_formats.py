@@ -72,7 +72,7 @@ def test_a_single_column_of_csv_has_no_empty_lines(model: Path, frame: pd.DataFr
     for row in (0, 3, 4, 499):
         frame.loc[row, "age"] = np.inf
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    for method, rest in (("predict", "str"), ("decision_function", "float64")):
+    for method, rest in (("predict", pd.Series(["yes"]).dtype), ("decision_function", "float64")):
         hbc.score(model, tmp_path / "rows.csv", tmp_path / "out.csv", methods=method, bad_rows=tmp_path / "bad", restart=True)
         found = pd.read_csv(tmp_path / "out.csv").iloc[:, 0]
         assert len(found) == 500

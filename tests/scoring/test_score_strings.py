@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from installed import older
 from pyarrow import parquet
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LinearRegression
@@ -63,6 +64,8 @@ def test_answers_of_the_source(kind: Any, tmp_path: Path) -> None:
     for name in ("town", "code"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(kind))
     path = tmp_path / "rows.parquet"
+    if kind == pa.string_view() and older("pyarrow", 21):
+        pytest.skip("pyarrow before 21 does not write it")
     parquet.write_table(table, path, row_group_size=CODED_ROWS)
     if kind != pa.string_view():
         assert types(path, ["town", "code", "x"]) == [DICTIONARY, "double"]

@@ -100,12 +100,13 @@ def test_our_messages_are_those_of_triton() -> None:
 
     from hbc.serve.grpc import messages
 
+    def repeated(field: Any) -> bool:  # protobuf 5 has only the label, of which later ones warn
+        return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
+
     def compare(mine: Any, theirs: Any) -> int:
         for field in mine.fields:
             other = theirs.fields_by_name[field.name]
-            assert (other.number, other.type, other.is_repeated) == (field.number, field.type, field.is_repeated), (
-                field.full_name
-            )
+            assert (other.number, other.type, repeated(other)) == (field.number, field.type, repeated(field)), field.full_name
         return len(mine.fields) + sum(compare(each, theirs.nested_types_by_name[each.name]) for each in mine.nested_types)
 
     known = {**model_config_pb2.DESCRIPTOR.message_types_by_name, **service_pb2.DESCRIPTOR.message_types_by_name}
