@@ -54,6 +54,9 @@ OPERATORS: list[tuple[str, list[Any], dict[str, Any], int]] = [
         )
     ),
     ("IsNaN", [], {}, T.BOOL),
+    ("IsInf", [], {}, T.BOOL),
+    ("LeakyRelu", [], {}, T.FLOAT),
+    ("LeakyRelu", [], {"alpha": 0.3}, T.FLOAT),
     *((name, [single([[0, 1, 2, -1]])], {}, T.FLOAT) for name in ("Max", "Min", "Sum", "Mean")),
     ("Clip", [single(0), single(1)], {}, T.FLOAT),
     *(
@@ -91,6 +94,8 @@ PLAIN: list[tuple[str, list[Any], dict[str, Any], int]] = [
     ("Gemm", [W], {"alpha": 2.0}, T.FLOAT),
     *(("Gemm", [W, single(np.inf)], {"alpha": alpha, "beta": 0.0}, T.FLOAT) for alpha in (1.0, 2.0)),
     ("Softmax", [], {}, T.FLOAT),
+    ("LogSoftmax", [], {}, T.FLOAT),
+    ("Softsign", [], {}, T.FLOAT),
     ("ReduceMax", [integer([1])], {"keepdims": 0}, T.FLOAT),
     ("ReduceMin", [integer([-1])], {"keepdims": 1}, T.FLOAT),
 ]
@@ -172,7 +177,11 @@ def test_split_where_and_shapes() -> None:
         helper.make_node("And", ["low", "low"], ["both"]),
         helper.make_node("Not", ["both"], ["no"]),
         helper.make_node("Or", ["both", "no"], ["any"]),
-        helper.make_node("Where", ["both", "a", "half"], ["chosen"]),
+        helper.make_node("Xor", ["both", "low"], ["none"]),
+        helper.make_node("Xor", ["any", "low"], ["high"]),
+        helper.make_node("Or", ["none", "high"], ["either"]),
+        helper.make_node("And", ["either", "high"], ["picked"]),
+        helper.make_node("Where", ["picked", "a", "half"], ["chosen"]),
         helper.make_node("Shape", ["X"], ["shape"]),
         helper.make_node("Gather", ["shape", "zero"], ["rows"], axis=0),
         helper.make_node("Concat", ["rows", "three"], ["wanted"], axis=0),
@@ -198,7 +207,7 @@ def test_operators_on_every_backend(backend: str) -> None:
     """All of them side by side in one graph."""
     nodes, constants, names = [], {}, []
     for number, (name, values, attributes, _) in enumerate([*OPERATORS, *PLAIN]):
-        if name in ("Softmax", "Pow", "Exp", "ReduceMax", "ReduceMin"):
+        if name in ("Softmax", "LogSoftmax", "Pow", "Exp", "ReduceMax", "ReduceMin"):
             continue
         given = {f"c{number}_{i}": value for i, value in enumerate(values)}
         constants |= given
@@ -530,6 +539,7 @@ def test_refusals_name_the_operator() -> None:
         ("ReduceSum", [integer([0])], {}),
         ("ArgMax", [], {"axis": 0}),
         ("ArgMax", [], {"axis": 1, "select_last_index": 1}),
+        ("IsInf", [], {"detect_negative": 0}),
     ],
 )
 def test_what_mixes_rows_is_refused(name: str, constants: list[Any], attributes: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Dim
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
-from hbc.ops.linear import Linear, Softmax
+from hbc.ops.linear import Linear, LogSoftmax, Softmax
 from hbc.parser.frame import Refusal
 from hbc.parser.onnxml.positions import largest_position
 from hbc.parser.onnxml.transforms import first_largest
@@ -26,6 +26,7 @@ BINARY: dict[str, Callable[[Node, Node], Node]] = {
     "Mul": t.mul,
     "And": t.logical_and,
     "Or": t.logical_or,
+    "Xor": lambda a, b: t.logical_or(t.logical_and(a, t.logical_not(b)), t.logical_and(t.logical_not(a), b)),
     "Less": t.less,
     "LessOrEqual": t.less_equal,
     "Equal": t.equal,
@@ -46,6 +47,7 @@ UNARY: dict[str, Callable[[Node], Node]] = {
     "IsNaN": t.isnan,
     "Reciprocal": lambda x: t.div(1.0, x),
     "Relu": lambda x: t.maximum(x, 0.0),
+    "Softsign": lambda x: t.div(x, t.add(1.0, t.absolute(x))),
 }
 
 
@@ -57,6 +59,21 @@ def binary(call: Call) -> Node:
 @implements(*UNARY)
 def unary(call: Call) -> Node:
     return UNARY[call.op](call.node(0))
+
+
+@implements("LeakyRelu", attributes=("alpha",))
+def leaky_relu(call: Call) -> Node:
+    x = call.node(0)
+    return t.where(t.less(x, 0.0), t.mul(x, call.get("alpha", np.float32(0.01))), x)
+
+
+@implements("IsInf", attributes=("detect_negative", "detect_positive"))
+def is_infinite(call: Call) -> Node:
+    x = call.node(0)
+    size = t.absolute(x)
+    if not (int(call.get("detect_negative", 1)) and int(call.get("detect_positive", 1))):
+        raise Refusal("it finds infinities of one sign only.")
+    return t.equal(size, np.inf)
 
 
 @implements("Div")
@@ -181,11 +198,11 @@ def gemm(call: Call) -> Node:
     return t.add(product, call.node(2) if beta == 1 else t.mul(call.node(2), float(beta)))
 
 
-@implements("Softmax", attributes=("axis",))
+@implements("Softmax", "LogSoftmax", attributes=("axis",))
 def softmax(call: Call) -> Node:
     x = call.matrix(0)
     inner_axis(int(call.get("axis", -1 if call.opset >= 13 else 1)), x)
-    return Softmax()(x)
+    return Softmax()(x) if call.op == "Softmax" else LogSoftmax()(x)
 
 
 # --- reductions --------------------------------------------------------------------------------------------------------
