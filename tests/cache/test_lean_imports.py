@@ -69,7 +69,8 @@ def test_operators_have_the_names_that_tvm_gives_them() -> None:
     names = "import tvm; print(*[(name, tvm.ir.Op.get(name).get_attr('TScriptPrinterName')) for name in sorted(tvm.ir.Op.list_op_names())])"
     found = run(f"{COMPILER}\n{names}")
     assert "'cuda.__shfl_sync'" in found
-    assert found == run(names)
+    # TVM by itself warns beside torch before 2.10, for which it would compile an extension.
+    assert found == run(f"import warnings; warnings.simplefilter('ignore'); {names}")
 
 
 USES = {
