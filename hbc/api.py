@@ -62,7 +62,7 @@ def convert(
     Args:
         model: a fitted scikit-learn, LightGBM, XGBoost or CatBoost model (`hbc.supported_operators()` lists the classes), or an ONNX
             model as a ModelProto, its bytes, or the path of an .onnx file; or the path of LightGBM's or XGBoost's own format (.txt, .json,
-            .ubj), which holds a Booster.
+            .ubj), which holds a Booster, or of CatBoost's (.cbm).
         backend: "tvm", "torch", "torchscript", "onnx" or "numpy" (`hbc.backends()` says which are installed).
         X: a sample of the input (array, list or frame, one row is enough), needed only if the model does not know the names or dtypes of
             its columns. Its values are not used, only its names and dtypes.
@@ -317,11 +317,14 @@ def _opened(model: Any) -> Any:
 
 
 def _require_model(model: Any) -> None:
-    """Raise NotFittedError for a class, and UnsupportedOperatorError for an object that is no model at all. These messages fit better than
-    'no converter is registered'."""
+    """Raise NotFittedError for a class, and UnsupportedOperatorError for a compiled model, and for an object that is no model at all. These
+    messages fit better than 'no converter is registered'."""
     if isinstance(model, type):
         raise NotFittedError(operator=f"{registry.public_name(model)} (a class, not an instance of it)")
     name = registry.public_name(type(model))
+    if isinstance(model, CompiledModel):
+        advice = "For another backend or device: model.save(path), then hbc.load(path, device, backend)."
+        raise UnsupportedOperatorError(culprits=[Culprit(name, "model", "it is compiled already.", advice)])
     registry.load_converters(name)
     methods = ("fit", "predict", "transform", "SerializeToString")
     if name in registry.CONVERTERS or name in registry.DESCRIPTIONS or any(hasattr(model, method) for method in methods):

@@ -42,6 +42,24 @@ NO_NUMBERS = ("pandas.CategoricalDtype", "pandas.BooleanDtype with NA")
 NAN_GOES_RIGHT = {"AsIs": False, "AsFalse": False, "AsTrue": True}
 
 
+RANKING = (
+    *("GroupQuantile", "LambdaMart", "PairLogit", "PairLogitPairwise", "QueryCrossEntropy", "QueryRMSE", "QuerySoftMax"),
+    *("StochasticRank", "YetiRank", "YetiRankPairwise"),
+)
+"""Losses of a CatBoostRanker, whose `predict` returns the raw sums."""
+
+
+def read_file(path: Path) -> Any:
+    """The model in a file that CatBoost's `save_model` wrote. The file does not say which class wrote it. A model with classes becomes a
+    CatBoostClassifier, one with a loss in RANKING a CatBoostRanker, and any other a CatBoostRegressor."""
+    import catboost
+
+    model = catboost.CatBoost().load_model(str(path))
+    loss = str(model.get_params().get("loss_function")).split(":")[0]
+    kind = "Classifier" if len(model.classes_) else "Ranker" if loss in RANKING else "Regressor"
+    return getattr(catboost, f"CatBoost{kind}")().load_model(str(path))
+
+
 def read_document(model: Any) -> dict[str, Any]:
     """The JSON document of a model. Raises Refusal if the model has features of text or embeddings."""
     for kind in ("text", "embedding"):

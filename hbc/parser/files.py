@@ -14,17 +14,24 @@ READERS = {
     ".lgb": "hbc.parser.lightgbm",
     ".json": "hbc.parser.xgboost",
     ".ubj": "hbc.parser.xgboost",
+    ".cbm": "hbc.parser.catboost",
     ".onnx": "hbc.parser.onnxml",
     ".pkl": "hbc.parser.sklearn.pickles",
     ".pickle": "hbc.parser.sklearn.pickles",
     ".joblib": "hbc.parser.sklearn.pickles",
 }
 """The module that reads a file by its suffix, with a function `read_file(path)`."""
-LIBRARIES = {"hbc.parser.lightgbm": "LightGBM", "hbc.parser.xgboost": "XGBoost", "hbc.parser.onnxml": "skl2onnx or onnxmltools"}
+LIBRARIES = {
+    "hbc.parser.lightgbm": "LightGBM",
+    "hbc.parser.xgboost": "XGBoost",
+    "hbc.parser.catboost": "CatBoost",
+    "hbc.parser.onnxml": "skl2onnx or onnxmltools",
+}
 """The library that writes what a module reads; pickles have none."""
 EXTRAS = {
     "hbc.parser.lightgbm": " (pip install 'hbc[lightgbm]')",
     "hbc.parser.xgboost": " (pip install 'hbc[xgboost]')",
+    "hbc.parser.catboost": " (pip install 'hbc[catboost]')",
     "hbc.parser.onnxml": " (pip install 'hbc[onnx]')",
 }
 """How hbc's extras install the library that a module needs."""
@@ -32,7 +39,8 @@ PICKLES = (".pkl", ".pickle", ".joblib")
 
 
 def read_model(path: str | Path, trust: bool = False) -> Any:
-    """The fitted model in a file: a LightGBM text model, an XGBoost model (JSON or UBJSON), an ONNX model, or, only with `trust`, a pickle.
+    """The fitted model in a file: a LightGBM text model, an XGBoost model (JSON or UBJSON), a CatBoost model (.cbm), an ONNX
+    model, or, only with `trust`, a pickle.
 
     Unpickling runs whatever code the file contains, so it is refused unless the caller vouches for the file. Raises
     ArtifactError for a file that cannot be read, FileNotFoundError where there is none.
