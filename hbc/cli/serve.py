@@ -114,6 +114,8 @@ def serve(
             raise BackendUnavailableError(
                 backend="grpc", reason=f"{error.name} is not installed", extra="grpc", kind="extra"
             ) from error
+    if grpc_port == port != 0:
+        raise ValueError(f"--port, --grpc-port: found {port} for both, expected two ports")
     if not models and directory is None:
         raise ArtifactError(path="hbc serve", found="no model", expected="a saved model, or --dir with a folder of them")
     files = _named(models or [])

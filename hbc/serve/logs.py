@@ -22,10 +22,10 @@ class Log:
         self._stream = stream or sys.stderr
         self._quiet = quiet
 
-    def tell(self, event: str, **facts: Any) -> None:
-        """Write what has happened."""
-        if not self._quiet:
-            self._write("info", event, facts)
+    def tell(self, event: str, level: str = "info", **facts: Any) -> None:
+        """Write what has happened. level: "info", or "error", which is written with `quiet` too."""
+        if level == "error" or not self._quiet:
+            self._write(level, event, facts)
 
     def failed(self, event: str, error: BaseException, **facts: Any) -> None:
         """Write an error that is the server's own, with its traceback."""
@@ -55,7 +55,8 @@ class Forward(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             self._log.failed(record.getMessage().strip(), record.exc_info[1], **facts)
         else:
-            self._log.tell(record.getMessage().strip(), **facts)
+            level = "error" if record.levelno >= logging.ERROR else "info"
+            self._log.tell(record.getMessage().strip(), level, **facts)
 
 
 def trace_of(traceparent: str) -> dict[str, str]:

@@ -178,7 +178,7 @@ class Parent:
                     found=f"exit status {process.returncode} before it was ready",
                     expected="a worker that serves",
                 )
-            self._log.tell("worker ended", worker=pid, status=process.returncode)
+            self._log.tell("worker ended", level="error", worker=pid, status=process.returncode)
             time.sleep(0.05)  # one that ends at once must not be started in a tight loop
             if len(self._workers) < self._settings.workers:  # its last word may have been that it is ready
                 self._start()
@@ -191,4 +191,5 @@ class Parent:
                 if os.waitpid(each, options)[0]:
                     del self._keepers[each]
                     if worker in self._workers and self._workers[worker].poll() is None:
-                        self._log.tell("keeper ended", keeper=each, worker=worker)  # whose connections are not kept any more
+                        # The connections of this worker would be lost if it ended.
+                        self._log.tell("keeper ended", level="error", keeper=each, worker=worker)

@@ -81,7 +81,7 @@ def listening(host: str, port: int) -> list[socket.socket]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, host) from error
+        raise OSError(error.errno, f"{error.strerror}. --host takes a name or an address of this computer", host) from error
     for family, kind, protocol, _, address in addresses:
         each = socket.socket(family, kind, protocol)
         each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -94,7 +94,7 @@ def listening(host: str, port: int) -> list[socket.socket]:
             each.close()
             for other in found:
                 other.close()
-            raise OSError(error.errno, error.strerror, f"{host}:{port}") from error
+            raise OSError(error.errno, f"{error.strerror}. --port names another one", f"{host}:{port}") from error
         each.setblocking(False)
         each.set_inheritable(True)
         found.append(each)

@@ -286,7 +286,9 @@ class Repository:
         self._failed[place.name, place.version] = (stamp, why)
         if not self._stopped:  # else the reason is that the process which compiles was ended
             kept = place.version in self._ready.get(place.name, {})
-            self._tell("model not loaded", model=place.name, version=place.version, reason=why, kept=kept)
+            # For a file that was named and has never been loaded, `require_named` raises the same as an error.
+            level = "info" if place.name in self.files and not kept else "error"
+            self._tell("model not loaded", level=level, model=place.name, version=place.version, reason=why, kept=kept)
 
     def _put_in_place(self, served: Served) -> None:
         """Answer the next requests with this model."""
@@ -374,7 +376,7 @@ class Repository:
     def _once(self, what: str) -> None:
         if what not in self._told:
             self._told.add(what)
-            self._tell("model left out", reason=what)
+            self._tell("model left out", level="error", reason=what)
 
 
 def _unreadable(place: Place, error: Exception) -> ArtifactError:

@@ -141,7 +141,7 @@ def test_a_bad_file_keeps_the_model_of_before(tmp_path: Path) -> None:
         assert repository.refresh() == []
         assert repository.get("m") is first
         assert repository.ready
-        assert lines[-1]["event"] == "model not loaded"
+        assert (lines[-1]["event"], lines[-1]["level"]) == ("model not loaded", "error")
         assert lines[-1]["kept"]
         count = len(lines)
         repository.refresh()

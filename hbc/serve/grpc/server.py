@@ -91,7 +91,7 @@ class GrpcServer:
                 pair = self._tls.key.read_bytes(), self._tls.certificate.read_bytes()
                 port = self._server.add_secure_port(self.address, grpc.ssl_server_credentials([pair]))
         except RuntimeError as error:
-            raise OSError(f"gRPC: {self.address} cannot be listened at: {error}") from error
+            raise OSError(f"gRPC: {self.address} cannot be listened at. --grpc-port names another port") from error
         await self._server.start()
         self.address = f"{self.address.rpartition(':')[0]}:{port}"
 
