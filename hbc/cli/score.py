@@ -64,7 +64,9 @@ def score(
         str | None,
         typer.Option(help="What separates the values of CSV. By default a comma, a tab in .tsv.", show_default=False),
     ] = None,
-    memory: Annotated[str, typer.Option(help="About the most that the process takes, such as 1GiB.")] = "1GiB",
+    memory: Annotated[
+        str, typer.Option(help="About the most that the process takes, such as 1GiB: more than 400MiB.")
+    ] = "1GiB",
     workers: Annotated[
         int | None,
         typer.Option(
@@ -156,15 +158,16 @@ def score(
 
 def _told(done: Any, seconds: float, bad_rows: Path | None, dry_run: bool) -> str:
     """What was done, in one line."""
+    bad = f"{done.bad_rows:,} bad row{'s' * (done.bad_rows != 1)}"
     if dry_run:
         files = "1 file" if done.files == 1 else f"{done.files:,} files"
         rows = f"{done.rows:,} rows of {files} can be scored; columns {', '.join(done.columns)}"
-        return f"dry run: {rows}" + (f"; {done.bad_rows:,} bad rows" if done.bad_rows else "")
+        return f"dry run: {rows}" + (f"; {bad}" if done.bad_rows else "")
     parts = [f"{done.output}: {done.rows:,} rows", f"{done.files:,} files" if done.files != 1 else "1 file"]
     if done.files_before:
         parts.append(f"{done.files_before:,} finished by an earlier start")
     if done.bad_rows:
-        parts.append(f"{done.bad_rows:,} bad rows in {bad_rows}")
+        parts.append(f"{bad} in {bad_rows}")
     return ", ".join([*parts, f"{seconds:.1f} s"])
 
 

@@ -31,7 +31,7 @@ class BadRow:
         if self.column is not None:
             where += f", column {self.column!r}"
             found += "" if self.value is None or str(self.value) in found else f" (the value {_shown(self.value)})"
-        advice = f"{self.advice} To score the others: bad_rows, --bad-rows FILE.".lstrip()
+        advice = f"{self.advice} To score the others: bad_rows=FILE, on the command line --bad-rows FILE.".lstrip()
         return InvalidInputError(found=found, expected=self.expected, where=where, advice=advice)
 
     def line(self, file: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from hbc.errors import ArtifactError, meant
+from collections.abc import Sequence
+from itertools import pairwise
+
+from hbc.errors import ArtifactError, InvalidInputError, meant
 from hbc.lazy import record
 
 PIPE = "-"
@@ -43,6 +46,24 @@ def suffixes_of(name: str) -> tuple[str, str]:
         if lower.endswith(found.suffixes):
             return ("", "none") if found.inside and compression != "none" else (found.name, compression)
     return "", "none"
+
+
+def require_header(file: str, names: Sequence[str]) -> None:
+    """Raise InvalidInputError if the first line of a file of CSV has no names, but the numbers of a row. A model that knows no names of
+    columns would take the line for names, and have no result for the row. Whole numbers may be names, as pandas writes them for an array,
+    and so may numbers that rise, such as wavelengths."""
+    try:
+        numbers = [float(name) for name in names if name]
+    except ValueError:
+        return
+    named = len(numbers) == len(names) and (all(map(float.is_integer, numbers)) or all(a < b for a, b in pairwise(numbers)))
+    if numbers and not named:
+        raise InvalidInputError(
+            found=f"the numbers {', '.join(map(repr, names[:5]))}{' …' if len(names) > 5 else ''} in the first line",
+            expected="the names of the columns",
+            where=file,
+            advice="Put a line with names before the rows: any names, if the model knows none.",
+        )
 
 
 def format_of(name: str, asked: str | None = None) -> str:

@@ -180,7 +180,7 @@ class Job:
                     path=fragment.output,
                     found="a file that no earlier start of this run has written",
                     expected="a folder without files of these names",
-                    advice="Choose another folder, or replace the files: restart=True, --restart.",
+                    advice="Choose another folder, or replace the files: restart=True, on the command line --restart.",
                 )
 
 

@@ -220,7 +220,8 @@ def require_columns(file: str, names: Sequence[str], wanted: Sequence[str], why:
     if missing:
         close = meant(missing[0], list(names)) if len(missing) == 1 else ""
         between = next((sign for sign in ";\t|" if len(names) == 1 and sign in names[0]), "")
-        other = f" If {between!r} stands between columns: separator, --separator." if between else ""
+        option = f"separator={between!r}, on the command line --separator"
+        other = f" If {between!r} stands between columns: {option}." if between else ""
         raise InvalidInputError(
             found=f"no column {', '.join(map(repr, missing[:10]))}{close}{' …' if len(missing) > 10 else ''}",
             expected=why,

@@ -102,7 +102,7 @@ def score(
             the output has the same.
         compression: of the output, such as "zstd". By default snappy for Parquet, lz4 for Feather, none for others.
         separator: between the values of CSV that is read. By default a comma, or a tab in .tsv.
-        memory: about the most that the process takes, such as "1GiB", or a number of bytes.
+        memory: about the most that the process takes, such as "1GiB", or a number of bytes: more than 400 MiB.
         workers: files that are scored at a time, by default one for every four processors, or as many as the engine has workers.
         bad_rows: a file for the rows that cannot be scored, a line of JSON each. Their results are null. By default one is an error.
         restart: remove what an earlier start has written, and begin anew.
@@ -214,13 +214,15 @@ def _names(given: str | Sequence[str]) -> list[str]:
 
 
 def _bytes(memory: str | int) -> int:
-    """A number of bytes. Raises ValueError for what is none."""
-    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
-        return memory
+    """A number of bytes. Raises ValueError for what is none, and for less than the process takes without data."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", str(memory).lower())
-    if found is None or found.group(2) not in UNITS or not float(found.group(1)):
+    if found is None or found.group(2) not in UNITS:
         raise ValueError(f"memory: found {memory!r}, expected a number of bytes, such as 1GiB or 500MB")
-    return int(float(found.group(1)) * UNITS[found.group(2)])
+    size = int(float(found.group(1)) * UNITS[found.group(2)])
+    if size < BESIDE_DATA:
+        least = f"{BESIDE_DATA >> 20}MiB, which Python, the compiler and pyarrow take"
+        raise ValueError(f"memory: found {memory!r}, expected more than {least}")
+    return size
 
 
 def _path_of(model: CompiledModel | str | os.PathLike[str], engine: str | None, stack: contextlib.ExitStack) -> str:

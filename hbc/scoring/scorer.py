@@ -12,6 +12,7 @@ from typing import Any
 from hbc.errors import ArtifactError, InvalidInputError
 from hbc.lazy import record
 from hbc.loaded import loaded_once
+from hbc.scoring.formats import require_header
 from hbc.scoring.inputs import Fragment
 from hbc.scoring.readers import STRINGS, Reader, require_columns
 
@@ -113,6 +114,8 @@ class Scorer:
         types = dict(self.options.partition_types)
         folders = dict(fragment.partitions)
         if self.method.columns is None:
+            if fragment.format == "csv":
+                require_header(name, reader.names)
             given = [column for column in reader.names if column not in keep]
             if len(given) != len(self._kinds):
                 raise InvalidInputError(

@@ -20,7 +20,7 @@ from hbc.version import VERSION
 
 FOLDER = "_hbc_score"
 """The folder in that of the results. Spark, pyarrow and Hive pass over names that begin with _."""
-RESTART = "To begin anew: restart=True, --restart. It removes what the earlier run has written."
+RESTART = "To begin anew: restart=True, on the command line --restart. It removes what the earlier run has written."
 FREE = ("memory",)
 """The options that change no byte of the results: a run may go on with others."""
 

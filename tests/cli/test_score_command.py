@@ -49,7 +49,7 @@ def test_options_and_summary(folder: Path, tmp_path: Path) -> None:
 def test_exit_status(folder: Path, tmp_path: Path) -> None:
     told = run("score", folder / "model.hbc", folder / "bad.csv", "-o", tmp_path / "out.csv", ok=False)
     assert "bad.csv, row 0 (the first is 0), column 'b': found text that is no number (the value 'much')" in told
-    assert "hbc convert" in run("score", folder / "bad.csv", folder / "bad.csv", "-o", tmp_path / "out.csv", ok=False)
+    assert "expected a .hbc file" in run("score", folder / "bad.csv", folder / "bad.csv", "-o", tmp_path / "out.csv", ok=False)
     for wrong in (["-o", "-", "--json"], []):
         command = [sys.executable, "-m", "hbc", "score", str(folder / "model.hbc"), str(folder / "in" / "x.parquet"), *wrong]
         assert subprocess.run(command, capture_output=True).returncode == 2

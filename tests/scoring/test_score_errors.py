@@ -107,7 +107,9 @@ def test_a_mistake_is_mended_without_a_restart(model: Path, folder: Path) -> Non
 
 def test_another_separator(model: Path, folder: Path) -> None:
     frame_of(10).to_csv(folder / "x.csv", sep=";", index=False)
-    with pytest.raises(hbc.InvalidInputError, match=r"If ';' stands between columns: separator, --separator\."):
+    with pytest.raises(
+        hbc.InvalidInputError, match=r"If ';' stands between columns: separator=';', on the command line --separator\."
+    ):
         hbc.score(model, folder / "x.csv", folder / "out.csv")
     assert hbc.score(model, folder / "x.csv", folder / "out.csv", separator=";").rows == 10
 
@@ -314,6 +316,7 @@ def test_options(model: Path, folder: Path) -> None:
     a = folder / "in" / "a.parquet"
     for wrong, message in (
         ({"memory": "much"}, "memory: found 'much', expected a number of bytes, such as 1GiB"),
+        ({"memory": "1MB"}, "memory: found '1MB', expected more than 400MiB"),
         ({"dtype": "int8"}, "dtype: found 'int8'"),
         ({"methods": "predict_prob"}, "predict_prob"),
         ({"keep": "predict"}, "keep: found 'predict', which is the name of another column"),

@@ -88,7 +88,9 @@ def test_another_model_option_or_input_is_refused(model: Path, source: Any, inpu
         ((model, inputs, out), {"compression": "zstd"}, "input that has changed"),
         ((model, inputs / "00.parquet", f"{out}/"), {}, r"an input missing: .*01\.parquet and 22 more"),
     ):
-        with pytest.raises(hbc.ArtifactError, match=f"found .*{found}.*To begin anew: restart=True, --restart"):
+        with pytest.raises(
+            hbc.ArtifactError, match=f"found .*{found}.*To begin anew: restart=True, on the command line --restart"
+        ):
             hbc.score(*arguments, bad_rows=tmp_path / "bad", **options)
         assert contents(out) == before
     (out / "03.parquet").unlink()  # a file that is lost is made again
