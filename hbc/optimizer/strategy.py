@@ -79,6 +79,6 @@ def worth_measuring(
         return ["auto", *known], {}
     least = [min(column) for column in zip(*total.values(), strict=True)]
     behind = {name: min(time / best for time, best in zip(times, least, strict=True)) for name, times in total.items()}
-    left_out = {name: "not for trees like these" for name in known if name not in total}
+    left_out = {name: "not for trees like these on a CPU" for name in known if name not in total}
     left_out |= {name: f"estimated {times:.0f} times as long as others" for name, times in behind.items() if times > HOPELESS}
     return ["auto", *(name for name in total if name not in left_out)], left_out

@@ -26,13 +26,16 @@ def rows_for(model: CompiledModel, rows: int) -> Array:
         or kinds & {"str"}
         or graph.inputs[0].type.columns != spec.n_features
     ):
-        found, advice = "no X", "Rows of strings, frames or columns of several dtypes cannot be made up."
-        raise InvalidInputError(found=found, expected="some of the data that the model is for", advice=advice)
+        advice = "Rows of strings, frames or columns of several dtypes cannot be made up. On the command line: --sample FILE."
+        raise InvalidInputError(found="no X", expected="some of the data that the model is for", advice=advice)
     data = random_rows(graph, rows)
     try:
         getattr(model, model.methods[0])(data[:2])
     except InvalidInputError as error:
-        found, advice = f"no X, and random rows are rejected ({error})", "Pass some of the data."
+        found, advice = (
+            f"no X, and random rows are rejected ({error})",
+            "Pass some of the data; on the command line: --sample FILE.",
+        )
         raise InvalidInputError(found=found, expected="rows that the model accepts", advice=advice) from error
     return data
 

@@ -42,7 +42,10 @@ class Tuning:
         for name, times in self.seconds.items():
             figures = "".join(f"{1e6 * each:>12,.{1 if each < 1e-4 else 0}f}" for each in times)
             lines.append(f"{name:<{max(width + 2, 15)}}{figures}" + "  ← chosen" * (name == self.chosen))
-        lines += [f"not measured: {name} ({reason})" for name, reason in self.left_out.items()]
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.left_out.items():
+            reasons.setdefault(reason, []).append(name)
+        lines += [f"not measured ({reason}): {', '.join(names)}" for reason, names in reasons.items()]
         return "\n".join(lines)
 
 
