@@ -13,7 +13,7 @@ import typer
 import hbc
 from hbc.cli import data
 from hbc.cli.comparison import Comparison, compare
-from hbc.cli.models import require_file, source_of
+from hbc.cli.models import require_source, source_of
 from hbc.cli.terminal import AsJson, Device, Quiet, Trust, print_json, progress, row_counts
 from hbc.errors import HbcError, InvalidInputError
 
@@ -46,7 +46,7 @@ def bench(
     Example: `hbc bench model.joblib test.parquet --trust --rows 1,100,10000`
     """
     counts = row_counts(rows)
-    require_file(model)
+    require_source(model)
     with progress(f"reading {path.name}", quiet) as tell:
         table = data.read(path)
         tell(f"reading {model.name}")
@@ -56,7 +56,7 @@ def bench(
             sorted(usable, key=list(hbc.backends()).index) if backends is None else [b.strip() for b in backends.split(",")]
         )
         first = hbc.convert(source, chosen[0], device=device or "cpu", threads=_threads(chosen[0]))
-        table = data.suited(path, table, first.spec.n_features, first.spec.feature_names)
+        table = data.suited(path, table, first)
         name = method or next((each for each in METHODS if each in first.methods), first.methods[0])
         if name not in first.methods:
             raise ValueError(f"--method: found {name!r}, expected one of {', '.join(first.methods)}")

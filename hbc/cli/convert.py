@@ -14,7 +14,7 @@ import typer
 import hbc
 from hbc.cli import data
 from hbc.cli.models import conversion, is_saved, require_file, require_folder, require_new, source_of
-from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, Trust, print_json, progress
+from hbc.cli.terminal import AsJson, Clock, Device, Quiet, Trust, backends, print_json, progress
 from hbc.cli.triton import write_triton
 from hbc.compiler.base import EXPORTS, require_numbers
 from hbc.errors import ArtifactError
@@ -63,8 +63,8 @@ def convert(
     model: Annotated[
         Path,
         typer.Argument(
-            help="A fitted model: LightGBM .txt, XGBoost .json or .ubj, ONNX .onnx, or a pickle (.pkl, .joblib) with --trust. "
-            "Or a saved model (.hbc), to write it for another backend or to export it."
+            help="A fitted model: LightGBM .txt, XGBoost .json or .ubj, CatBoost .cbm, ONNX .onnx, or a pickle (.pkl, .joblib) with "
+            "--trust. Or a saved model (.hbc), to write it for another backend or to export it."
         ),
     ],
     output: Annotated[
@@ -83,7 +83,14 @@ def convert(
             "are not used. Exported files take its dtypes."
         ),
     ] = None,
-    backend: Backend = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            help="tvm, torch, torchscript, onnx or numpy. By default the one that writes such a file; for .hbc a saved model's own, "
+            "otherwise tvm.",
+            autocompletion=backends,
+        ),
+    ] = None,
     device: Device = None,
     strategy: Annotated[
         str | None,
@@ -121,10 +128,12 @@ def convert(
     Example: `hbc convert model.joblib --trust -o model.hbc`, then in Python `hbc.load("model.hbc").predict(X)`.
 
     A LightGBM or XGBoost file holds a Booster: `predict` returns the result of `Booster.predict`, even if a classifier wrote the file.
+    A CatBoost file is read as the classifier, regressor or ranker that it is.
     """
     from hbc import api
 
     clock = Clock()
+    require_file(model)
     saved = is_saved(model)
     output = _default_output(model, saved) if output is None else output
     suffix = output.suffix.lower()
@@ -204,6 +213,8 @@ def export(
     if (output is None) == (triton is None):
         found = "neither" if output is None else "both"
         raise ValueError(f"--output, --triton: found {found}, expected one: a file to write, or a folder for Triton")
+    if triton_onnx and triton is None:
+        raise ValueError("--onnx: found it without --triton. An .onnx file is asked for by its name: --output model.onnx")
     suffix = "" if output is None else output.suffix.lower()
     if output is not None and suffix not in EXPORTS:
         raise ArtifactError(path=str(output), found=f"the suffix {suffix!r}", expected=", ".join(EXPORTS))
@@ -242,7 +253,6 @@ def export(
 def _default_output(model: Path, saved: bool) -> Path:
     if saved:
         raise ValueError(f"{model}: found a saved model and no --output, expected the name of a file to write: {WRITTEN}")
-    require_file(model)
     output = Path(model.name).with_suffix(".hbc")
     if output.exists():
         raise ValueError(f"{output}: found a file of this name; say with -o that it shall be replaced")
@@ -250,10 +260,9 @@ def _default_output(model: Path, saved: bool) -> Path:
 
 
 def _require_writable(model: Path, output: Path) -> None:
-    """Raise an error if the model is no file, or the output cannot be written: before anything is compiled."""
+    """Raise an error if the output cannot be written: before anything is compiled."""
     from hbc.parser.files import READERS
 
-    require_file(model)
     require_new(output, model, {name for name in READERS if name != ".onnx"}, WRITTEN)
     if output.suffix.lower() not in (".hbc", *EXPORTS):
         found = f"the suffix {output.suffix!r}" if output.suffix else "no suffix"

@@ -9,9 +9,11 @@ from typing import IO, Any
 
 import numpy as np
 
+import hbc
 from hbc.cli.models import require_file
 from hbc.errors import ArtifactError, InvalidInputError
 from hbc.ir.store import write_atomically
+from hbc.scoring.formats import require_header
 
 SUFFIXES = (".csv", ".parquet", ".npy")
 PIPE = Path("-")
@@ -89,23 +91,44 @@ def require_suffix(path: Path) -> None:
         raise ArtifactError(path=str(path), found=found, expected=f"one of {', '.join(SUFFIXES)}")
 
 
-def suited(path: Path, data: Any, count: int, names: Any) -> Any:
-    """The data in a file as a model takes it that was fitted on so many columns with these names. A frame with more columns (the target,
-    for example) is cut to the fitted ones. A model that was fitted without names (None) takes a frame of numbers as an array. Raises
-    InvalidInputError if it has another number of columns."""
+def suited(path: Path, data: Any, model: hbc.CompiledModel) -> Any:
+    """The data in a file as a model takes it. A frame with more columns (the target, for example) is cut to those of fit, if the model
+    knows their names. If not, it takes a frame of numbers as an array. Raises InvalidInputError for a file of a model without names that
+    has another number of columns, or no names in its first line."""
+    names, count = model.spec.feature_names, model.spec.n_features
+    own = getattr(model, "feature_names_in_", None) if names is None else names  # LightGBM knows names that it does not compare
+    if isinstance(data, np.ndarray):
+        columns: list[str] = []
+    else:
+        columns = list(map(str, data.columns))
+        if own is not None and set(map(str, own)) <= set(columns):
+            return data[list(map(str, own))]
+        _require_commas(path, columns, count)
     if names is None and data.ndim == 2 and data.shape[1] != count:
         raise InvalidInputError(
             found=f"{data.shape[1]} columns",
             expected=f"{count}",
             where=str(path),
-            advice="The model knows no names of columns, so the file must have its columns only, in their order.",
+            advice="The model knows no names of columns, so the file must have its columns only, in their order."
+            if own is None
+            else f"Name the columns of the model in the file: {', '.join(map(str, own[:10]))}{' …' if len(own) > 10 else ''}.",
         )
-    if isinstance(data, np.ndarray):
+    if names is not None or isinstance(data, np.ndarray):
         return data
-    if names is not None:
-        names = list(map(str, names))
-        return data[names] if set(names) <= set(map(str, data.columns)) else data
+    if path.suffix.lower() not in (".parquet", ".npy"):
+        given = [
+            "" if name.startswith("Unnamed: ") else name for name in columns
+        ]  # the name that pandas gives to a column without one
+        require_header(str(path), given)
     return data.to_numpy() if all(dtype.kind in "biuf" for dtype in data.dtypes) else data
+
+
+def _require_commas(path: Path, columns: list[str], count: int) -> None:
+    """Raise InvalidInputError for CSV with another separator, which is read as a single column."""
+    sign = next((sign for sign in ";\t|" if len(columns) == 1 < count and sign in columns[0]), "")
+    if sign:
+        advice = "`hbc score --separator` reads such files."
+        raise InvalidInputError(found=f"{sign!r} between the columns", expected="commas", where=str(path), advice=advice)
 
 
 def _pandas(path: Path) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import typer
 
 import hbc
 from hbc.cli.terminal import without_noise
@@ -31,8 +34,16 @@ def require_saved(path: Path) -> None:
     """Raise an error if there is no file, or hbc has not saved the model in it."""
     require_file(path, "a model saved by hbc")
     if not is_saved(path):
-        advice = f"First: {conversion(path, f'{path.stem}.hbc')}"
+        advice = f"First: {conversion(path, f'{path.stem}.hbc')}" if path.suffix.lower() in READERS else ""
         raise ArtifactError(path=str(path), found="no model saved by hbc", expected="a .hbc file", advice=advice)
+
+
+def require_source(path: Path) -> None:
+    """Raise an error if there is no file, or hbc has saved the model in it."""
+    require_file(path)
+    if is_saved(path):
+        advice = "The answers are compared with those of the library that trained the model."
+        raise ArtifactError(path=str(path), found="a model saved by hbc", expected="the fitted model", advice=advice)
 
 
 def conversion(path: Path, output: str | Path) -> str:
@@ -47,10 +58,26 @@ def require_folder(output: Path) -> None:
 
 
 def source_of(path: Path, trust: bool) -> Any:
-    """The fitted model in a file of another library. Raises ArtifactError, without what the library itself prints about the file."""
+    """The fitted model in a file of another library. What the library warns of is printed: scikit-learn does for pickles of another
+    version. Raises ArtifactError, without what the library itself prints about the file."""
     require_file(path)
-    with without_noise():
-        return read_model(path, trust)
+    with without_noise(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        model = read_model(path, trust)
+    for text in dict.fromkeys(_said(warning.message) for warning in caught if issubclass(warning.category, UserWarning)):
+        typer.echo(f"hbc: warning: {path}: {text}", err=True)
+    return model
+
+
+def _said(warning: Warning | str) -> str:
+    """What a library warns of. scikit-learn does it for each estimator of a pickle."""
+    versions = [getattr(warning, f"{when}_sklearn_version", None) for when in ("original", "current")]
+    if None in versions:
+        return str(warning)
+    return (
+        f"scikit-learn {versions[0]} saved it, and {versions[1]} is installed here, which may read or compute it otherwise. Convert it "
+        "where it was fitted, or compare the answers with known ones."
+    )
 
 
 def compiled_of(path: Path, trust: bool, backend: str | None) -> Any:

@@ -58,7 +58,7 @@ def predict(
         loaded = hbc.load(model, device, backend)
         usual = "predict" if "predict" in loaded.methods else loaded.methods[0]
         asked = methods_of(loaded, methods, [usual])
-        rows = data.suited(path, rows, loaded.spec.n_features, loaded.spec.feature_names)
+        rows = data.suited(path, rows, loaded)
         tell(f"computing {len(rows):,} rows")
         columns: dict[str, Any] = {}
         for method in asked:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 
-def _backends() -> list[str]:
+def backends() -> list[str]:
     """The names for the shell's completion."""
     from hbc.compiler.base import BACKENDS
 
@@ -23,8 +23,8 @@ def _backends() -> list[str]:
 Backend = Annotated[
     str | None,
     typer.Option(
-        help="tvm, torch, torchscript, onnx or numpy. By default a saved model's own, otherwise tvm, or the one that writes the output.",
-        autocompletion=_backends,
+        help="tvm, torch, torchscript, onnx or numpy. By default a saved model's own, otherwise tvm.",
+        autocompletion=backends,
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N. By default cpu, or a saved model's own.")]

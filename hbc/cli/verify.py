@@ -12,7 +12,7 @@ import typer
 import hbc
 from hbc.cli import data
 from hbc.cli.comparison import Comparison, compare
-from hbc.cli.models import methods_of, require_file, require_folder, require_saved, source_of
+from hbc.cli.models import methods_of, require_folder, require_saved, require_source, source_of
 from hbc.cli.terminal import AsJson, Backend, Device, Quiet, Trust, print_json, progress
 from hbc.errors import ArtifactError
 from hbc.ir.store import write_atomically
@@ -47,7 +47,7 @@ def verify(
         raise ArtifactError(path=str(report), found=f"the suffix {report.suffix!r}", expected=".json or .md")
     if report is not None:
         require_folder(report)
-    require_file(model)
+    require_source(model)
     require_saved(compiled)
     with progress(f"reading {data.name_of(path)}", quiet) as tell:
         rows = data.read(path)
@@ -55,7 +55,7 @@ def verify(
         source = source_of(model, trust)
         tell(f"loading {compiled.name}")
         loaded = hbc.load(compiled, device, backend)
-        rows = data.suited(path, rows, loaded.spec.n_features, loaded.spec.feature_names)
+        rows = data.suited(path, rows, loaded)
         found = []
         for method in methods_of(loaded, methods, loaded.methods):
             tell(f"comparing {method} on {len(rows):,} rows")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
@@ -26,6 +27,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import hbc
 from hbc.cli import main
+from hbc.cli.models import source_of
 
 
 def run(*arguments: object, ok: bool = True) -> str:
@@ -121,6 +123,11 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
         ),
         (["info", "{out}/nothing.hbc"], "nothing.hbc: no such file"),
         (["explain", "{out}/nothing.hbc"], "nothing.hbc: no such file"),
+        (["convert", "{out}/nothing.hbc"], "nothing.hbc: no such file"),
+        (["predict", "{out}/model.xyz", "{out}/x.csv"], "expected a .hbc file."),
+        (["bench", "{out}/trees.hbc", "{out}/x.csv"], "trees.hbc: found a model saved by hbc, expected the fitted model"),
+        (["export", "{out}/trees.hbc", "-o", "{out}/x.onnx", "--onnx"], "--onnx: found it without --triton"),
+        (["serve", "{out}/trees.hbc", "--port", "8001", "--grpc-port", "8001"], "found 8001 for both, expected two ports"),
     ],
 )
 def test_errors_are_one_clear_line(pickled: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -174,6 +181,36 @@ def test_help_is_worth_reading(command: list[str]) -> None:
     said = run(*command, "--help")
     assert "Usage" in said
     assert len(said) > 200
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("loss", ["Logloss", "MultiClass", "RMSE", "Poisson", "YetiRank"])
+def test_files_of_catboost(tmp_path: Path, loss: str) -> None:
+    """A file becomes the class whose predictions the model makes."""
+    catboost = pytest.importorskip("catboost")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    kinds = {"Logloss": "Classifier", "MultiClass": "Classifier", "YetiRank": "Ranker"}
+    targets = {"Logloss": np.where(X[:, 0] > 0, "yes", "no"), "MultiClass": rng.integers(0, 3, 200)}
+    groups = {"group_id": np.arange(200) // 10} if loss == "YetiRank" else {}
+    kind = f"CatBoost{kinds.get(loss, 'Regressor')}"
+    fitted = getattr(catboost, kind)(iterations=5, loss_function=loss, verbose=0, allow_writing_files=False)
+    fitted.fit(X, targets.get(loss, abs(X[:, 0])), **groups)
+    fitted.save_model(str(tmp_path / "model.cbm"))
+    compiled = hbc.convert(tmp_path / "model.cbm", backend="numpy")
+    assert compiled.info.source == f"catboost.{kind}"
+    equal = np.testing.assert_array_equal if "Classifier" in kind else np.testing.assert_allclose
+    equal(compiled.predict(X), fitted.predict(X))
+    (tmp_path / "cut.cbm").write_bytes((tmp_path / "model.cbm").read_bytes()[:-9])
+    assert "as CatBoost writes it" in run("convert", tmp_path / "cut.cbm", "-o", tmp_path / "x.hbc", ok=False)
+
+
+def test_a_pickle_of_another_version_is_warned_of(pickled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Once, though scikit-learn warns of each estimator."""
+    other = re.sub(r"\d", "0", sklearn.__version__)
+    (tmp_path / "old.pkl").write_bytes(pickled.read_bytes().replace(sklearn.__version__.encode(), other.encode()))
+    source_of(tmp_path / "old.pkl", trust=True)
+    assert capsys.readouterr().err.count(f"scikit-learn {other} saved it") == 1
 
 
 @pytest.mark.parametrize("name", ["model.txt", "model.json", "model.ubj"])

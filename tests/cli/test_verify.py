@@ -173,6 +173,7 @@ def test_models_that_verify_cannot_take(pipeline: Any, frame: Any, tmp_path: Pat
     source, compiled = path.with_suffix(".pkl"), path.with_suffix(".hbc")
     for arguments, message in {
         (source, source, rows): "model.pkl: found no model saved by hbc",
+        (compiled, compiled, rows): "model.hbc: found a model saved by hbc, expected the fitted model",
         (source, compiled, tmp_path): "found a directory",
         (source, compiled, tmp_path / "none.csv"): "none.csv: no such file",
         (source, compiled, rows, "--methods", "apply"): "--methods: found 'apply', expected some of",
@@ -255,6 +256,47 @@ def test_predict_of_arrays(tmp_path: Path) -> None:
         (path.with_suffix(".hbc"), tmp_path / "X.npy", "--methods", "apply"): "found 'apply', expected some of predict",
     }.items():
         assert message in run("predict", *arguments, status=1)[1]
+
+
+def test_a_first_line_without_names_is_no_row_that_gets_lost(tmp_path: Path) -> None:
+    """Whole numbers, and numbers that rise, may be names. The same holds for `hbc score`."""
+    X = np.random.default_rng(0).normal(size=(5, 3))
+    model, data = saved(LinearRegression().fit(X, X[:, 0]), tmp_path).with_suffix(".hbc"), tmp_path / "X.csv"
+    for header, ok in {
+        "0,1,2": True,
+        "7,3,5": True,
+        "400.5,401,401.5": True,
+        "a,2.5,1.5": True,
+        "0.5,2,1": False,
+        ",2.5,7": False,
+        "5,,3": False,
+    }.items():
+        data.write_text("\n".join([header, *(",".join(map(str, row)) for row in X)]))
+        wrong = "" if ok else "in the first line, expected the names of the columns"
+        assert wrong in run("predict", model, data, status=0 if ok else 1)[1]
+        if ok:
+            assert hbc.score(str(model), str(data), str(tmp_path / "out.csv")).rows == 5
+        else:
+            with pytest.raises(hbc.InvalidInputError, match=wrong):
+                hbc.score(str(model), str(data), str(tmp_path / "out.csv"))
+    data.write_text("a;b;c\n1;2;3\n")
+    assert "X.csv: found ';' between the columns, expected commas" in run("predict", model, data, status=1)[1]
+
+
+def test_predict_finds_the_columns_of_lightgbm_by_name(tmp_path: Path) -> None:
+    """LightGBM itself takes them by their position. `hbc score` finds them by name too."""
+    lightgbm = pytest.importorskip("lightgbm")
+    X = pandas.DataFrame(np.random.default_rng(0).normal(size=(50, 2)), columns=["a", "b"])
+    fitted = lightgbm.LGBMRegressor(n_estimators=3, min_child_samples=2, verbose=-1).fit(X, X.a)
+    path, data = saved(fitted, tmp_path).with_suffix(".hbc"), tmp_path / "X.parquet"
+    X[["b", "a"]].assign(target=1.0).to_parquet(data)
+    run("predict", path, data, "-o", tmp_path / "out.parquet")
+    np.testing.assert_allclose(pandas.read_parquet(tmp_path / "out.parquet").predict, fitted.predict(X), rtol=1e-9)
+    X[["a"]].to_parquet(data)
+    assert (
+        "found 1 columns, expected 2. Name the columns of the model in the file: a, b."
+        in run("predict", path, data, status=1)[1]
+    )
 
 
 def test_rows_through_pipes(pipeline: Any, frame: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
