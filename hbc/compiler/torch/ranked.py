@@ -22,7 +22,7 @@ IN_PLANE = 254
 """The ranks that a byte tells apart. No rank reaches 255, the least of a test that nothing passes."""
 HALVINGS = 3
 """An ensemble is ranked if the search for the ranks of a row takes at most so many steps a tree, over all columns."""
-ARRAYS = 9
+ARRAYS = 11
 """The number of arrays of `pack_ranked`."""
 
 
@@ -52,34 +52,43 @@ def edges_of(thresholds: list[Array], dtype: np.dtype[np.generic]) -> Array:
     return edges
 
 
-def in_ranks(x: Tensor, ranked: list[Tensor]) -> list[Tensor]:
-    """What `nodes` reads of rows. x: their numbers, without NaN that go right; ranked: what `pack_ranked` returns.
+def in_ranks(x: Tensor, ranked: list[Tensor], whole: bool) -> list[Tensor]:
+    """What `nodes` reads of rows. x: their numbers, without NaN that go right; ranked: what `pack_ranked` returns; whole: they have no
+    copies of columns.
 
-    keys i32[N · 2^b]: the ranks of a row times 2^b, which leaves place for the number of a column; where each row begins, i32[N]; and
-    planes u8[P, N]: the ranks among the thresholds of the highest levels."""
-    columns, edges, high, planes, first = ranked[:5]
-    count, size = edges.size(0), edges.size(1) + 1
-    found = ranks(x.t().index_select(0, columns), edges.detach())
+    keys i32[N · 2^b]: the ranks of a row, shifted to leave place for the number of a column; where each row begins, i32[N]; planes
+    u8[P, N]: the ranks among the thresholds of the highest levels; and the plane of each test of these, i64[tests, T]."""
+    columns, edges, high, planes, first, plane = ranked[:6]
+    plane_if_whole, with_copies = ranked[9:]
+    edges, count, size = edges.detach(), edges.size(0), edges.size(1) + 1
     width = 1
     while width < count:
         width *= 2
-    keys = torch.zeros([x.size(0), width], dtype=torch.int32, device=x.device)
-    keys.narrow(1, 0, count).copy_(found.t()).mul_(width)
-    start = torch.arange(count, dtype=torch.int32, device=x.device).mul_(size).reshape(-1, 1)
-    among = high.index_select(0, found.add_(start).reshape(-1)).reshape(count, -1)
-    rows = torch.arange(x.size(0), dtype=torch.int32, device=x.device).mul_(width)
+    start, shift, sides = torch.arange(count, dtype=torch.int32, device=x.device).mul_(size).reshape(-1, 1), width, 1
+    if with_copies.size(0) > 0:
+        shift = 2 * width
+        if whole:
+            plane = plane_if_whole
+        else:  # the copies of all columns come behind them, and begin at a power of two
+            columns, edges, start, sides = with_copies, edges.repeat(2, 1), start.repeat(2, 1), 2
+            planes, first = torch.cat([planes, planes + count]), first.repeat(2, 1)
+    found = ranks(x.t().index_select(0, columns), edges)
+    keys = torch.zeros([x.size(0), sides, width], dtype=torch.int32, device=x.device)
+    keys.narrow(2, 0, count).copy_(found.reshape(sides, count, x.size(0)).permute(2, 0, 1)).mul_(shift)
+    among = high.index_select(0, found.add_(start).reshape(-1)).reshape(sides * count, -1)
+    rows = torch.arange(x.size(0), dtype=torch.int32, device=x.device).mul_(sides * width)
     bytes_of_planes = (
         (among.index_select(0, planes) - first).clamp(0, 254).to(torch.uint8)
     )  # 254: IN_PLANE, which a script cannot read
-    return [keys.reshape(-1), rows, bytes_of_planes]
+    return [keys.reshape(-1), rows, bytes_of_planes, plane]
 
 
 def nodes(rows: list[Tensor], ranked: list[Tensor], first: int, end: int, places: list[Tensor], bits: Tensor) -> Tensor:
     """The places that rows reach behind the full levels in the trees first … end - 1, i32[(end - first) · N]. The children of place k are
     2k and 2k + 1, and tree t of T begins with the place T + t. rows: see `in_ranks`; ranked: see `pack_ranked`; places, bits: memory for
     four i32 of each walk, and a byte of each test."""
-    keys, start, planes = rows
-    plane, least, prefix, steps = ranked[5:]
+    keys, start, planes, plane = rows
+    least, prefix, steps = ranked[6:9]
     trees, count, walks = plane.size(1), end - first, (end - first) * start.size(0)
     tests = bits[: plane.size(0) * walks].reshape(plane.size(0) * count, -1)
     torch.index_select(planes, 0, plane[:, first:end].reshape(-1), out=tests)
@@ -91,7 +100,7 @@ def nodes(rows: list[Tensor], ranked: list[Tensor], first: int, end: int, places
         level += 1
     roots = torch.arange(trees + first, trees + end, dtype=torch.int32, device=planes.device).reshape(-1, 1)
     node.reshape(count, -1).add_(roots * (1 << level))
-    mask = keys.size(0) // start.size(0) - 1
+    mask = torch.full([], keys.size(0) // start.size(0) - 1, dtype=torch.int32, device=planes.device)
     while (trees << level) < steps.size(0):
         torch.index_select(steps, 0, node, out=test)
         torch.bitwise_and(test, mask, out=place)
@@ -131,12 +140,17 @@ def pack_ranked(op: TreeEnsemble, feature: Array, levels: list[tuple[Array, Arra
     from these ranks.
     plane i64[tests, T], least u8[tests, T]: for each test of the highest levels its plane, and the byte from which rows go right. prefix:
     see `paths`. steps i32[T · 2^full]: rank times 2^b plus column, for each place of the full levels.
+    plane_if_whole: `plane` for rows without NaN. with_copies i64[2 · C]: the columns and then their copies; empty if there are none. The
+    copies have the planes from P on, and the columns from 2^(b-1) on.
 
-    feature: the column of each node's split. levels: of the full levels, (node, whether it is a split), both [T, 2^d]."""
+    feature: the column of each node's split, with copies behind all columns. levels: of the full levels, (node, whether it is a split),
+    both [T, 2^d]."""
     splits = np.flatnonzero(op.feature >= 0)
     halvings = int(op.once(thresholds_by_feature).max(initial=1)).bit_length()
-    columns, column = np.unique(feature[splits], return_inverse=True)
-    width = 1 << max(len(columns) - 1, 0).bit_length()
+    columns, column = np.unique(op.feature[splits].astype(np.int64), return_inverse=True)
+    copy = (feature != op.feature).astype(np.int64)
+    half = 1 << max(len(columns) - 1, 0).bit_length()
+    width = 2 * half if copy.any() else half
     empty = np.zeros(0, np.int64), np.zeros((0, 1), op.threshold.dtype), *(np.zeros(0, np.int64) for _ in range(ARRAYS - 2))
     if len(levels) < TOP or len(columns) * halvings > HALVINGS * op.n_trees or width << (halvings + 1) >= 1 << 31:
         return empty
@@ -150,9 +164,10 @@ def pack_ranked(op: TreeEnsemble, feature: Array, levels: list[tuple[Array, Arra
     never = edges.shape[1] + 1
     rank = [np.where(split, rank_of[at], never) for at, split in levels]
     read = [np.where(split, column_of[at], 0) for at, split in levels]
-    top_rank, top_column = (
+    copies = [np.where(split, copy[at], 0) for at, split in levels]
+    top_rank, top_column, top_copy = (
         np.concatenate([each[:, reversed_bits(depth)].T for depth, each in enumerate(of_levels[:TOP])])
-        for of_levels in (rank, read)
+        for of_levels in (rank, read, copies)
     )
     high: list[Array] = []
     planes: list[int] = []
@@ -166,15 +181,20 @@ def pack_ranked(op: TreeEnsemble, feature: Array, levels: list[tuple[Array, Arra
         for start in range(0, max(len(used), 1), IN_PLANE):
             planes.append(c)
             first.append(start)
-    steps = [np.zeros(op.n_trees, np.int64), *((r * width + c).ravel() for r, c in zip(rank, read, strict=True))]
+    steps = [np.zeros(op.n_trees, np.int64)]
+    steps += [(r * width + half * side + c).ravel() for r, c, side in zip(rank, read, copies, strict=True)]
+    copied, behind = splits[copy[splits] > 0], columns.copy()
+    behind[column_of[copied]] = feature[copied]
     return (
         columns,
         edges,
         np.concatenate(high).astype(np.int32),
         np.array(planes),
         np.array(first, np.int32)[:, None],
-        plane,
+        plane + len(planes) * top_copy,
         least.astype(np.uint8),
         (2 * reversed_bits(TOP - 1))[:, None].astype(np.uint8),
         np.concatenate(steps).astype(np.int32),
+        plane,
+        np.append(columns, behind) if copy.any() else columns[:0],
     )

@@ -68,20 +68,22 @@ def levels(trees: int, leaves: int, depth: int) -> tuple[int, int]:
     return min(depth, TOP), full
 
 
-def encoded(x: Tensor, encoding: list[Tensor], always: bool) -> Tensor:
-    """The columns that splits read, [N, C] without gaps, with NaN replaced by the numbers that go to the same sides. encoding: see `pack`.
-    `always`: do not look whether there is a NaN; on a GPU nobody looks, for its queue would stop."""
+def encoded(x: Tensor, encoding: list[Tensor], always: bool) -> tuple[Tensor, bool]:
+    """(The columns that splits read, [N, C] without gaps, with NaN replaced by the numbers that go to the same sides; whether there are no
+    NaN to replace, and so no copies of columns.) encoding: see `pack`. `always`: do not look whether there is a NaN; on a GPU nobody looks,
+    for its queue would stop."""
     copied, number_for_nan, most = encoding[0], encoding[1].detach(), encoding[2].detach()
     if number_for_nan.size(0) == 0:
-        return x.contiguous()
-    x = x.narrow(1, 0, number_for_nan.size(0) - copied.size(0))
+        return x.contiguous(), True
+    width = number_for_nan.size(0) - copied.size(0)
+    x = x.narrow(1, 0, width)
+    if most.size(0) > 0:
+        x = torch.minimum(x, most[:width])
+    if not (always or x.is_cuda or bool(torch.isnan(x.sum()))):
+        return x.contiguous(), True
     if copied.size(0) > 0:
         x = torch.cat([x, x.index_select(1, copied)], 1)
-    if most.size(0) > 0:
-        x = torch.minimum(x, most)
-    if always or x.is_cuda or bool(torch.isnan(x.sum())):
-        x = torch.where(torch.isnan(x), number_for_nan, x)
-    return x.contiguous()
+    return torch.where(torch.isnan(x), number_for_nan, x).contiguous(), False
 
 
 def leaves(
@@ -101,9 +103,8 @@ def leaves(
     """The leaves that rows reach in the trees first … end - 1, i32[end - first, N], in memory of `places`.
 
     x: `encoded`; above: columns of it for the highest levels, [·, N], or [0, ·] to walk these as the others; row: the place in x where each
-    row begins; trees: what `pack` returns; depths: of the deepest of each 64 trees; numbers, places and bits: memory for numbers and i32
+    row begins; trees: see `tables`; depths: of the deepest of each 64 trees; numbers, places and bits: memory for numbers and i32
     of each walk, and for a byte of each test. in_rank: the rows in ranks, empty if they are not walked so; ranked: see `pack_ranked`."""
-    trees = [each.detach() for each in trees]
     exits, low_feature, low_threshold, low_left = trees[5:]
     count, rows, all_trees = end - first, row.size(0), trees[0].size(1)
     walks, flat = count * rows, x.reshape(-1)
@@ -144,7 +145,7 @@ def reached_by_few(
     if takes_blocks(x, count, steps, sizes):
         return by_blocks(x.detach(), blocks, steps).reshape(rows, count).t()
     unranked = [x[0, :0]]
-    x, above, row, _, numbers, places, bits, in_rank = prepared(x, encoding, unranked, trees[0].size(0), count, sizes, False)
+    x, trees, above, row, _, numbers, places, bits, in_rank = prepared(x, encoding, trees, unranked, sizes, False)
     return leaves(x, above, row, trees, depths, 0, count, numbers, places, bits, in_rank, unranked)
 
 
@@ -191,26 +192,36 @@ def behind_full_levels(
     return node
 
 
+def tables(trees: list[Tensor], whole: bool) -> list[Tensor]:
+    """The first TABLES arrays of `trees`, with the columns of rows that have no NaN if `whole`."""
+    columns = [trees[9], trees[10], trees[11]] if whole else [trees[0], trees[3], trees[6]]
+    found = [columns[0], trees[1], trees[2], columns[1], trees[4], trees[5], columns[2], trees[7], trees[8]]
+    return [each.detach() for each in found]
+
+
 def prepared(
-    x: Tensor, encoding: list[Tensor], ranked: list[Tensor], tests: int, trees: int, sizes: list[int], always: bool
-) -> tuple[Tensor, Tensor, Tensor, int, list[Tensor], list[Tensor], Tensor, list[Tensor]]:
-    """(x as numbers to compare, its columns for the highest levels, where each row begins, the trees of a group, numbers, places, bits, the
-    rows in ranks): what `leaves` takes.
+    x: Tensor, encoding: list[Tensor], trees: list[Tensor], ranked: list[Tensor], sizes: list[int], always: bool
+) -> tuple[Tensor, list[Tensor], Tensor, Tensor, int, list[Tensor], list[Tensor], Tensor, list[Tensor]]:
+    """(x as numbers to compare, the `tables`, its columns for the highest levels, where each row begins, the trees of a group, numbers,
+    places, bits, the rows in ranks): what `leaves` takes.
 
     Numbers, places and bits are memory that all groups share: new memory for each operator took up to two thirds of the time, since the C
-    library gave it back to the system each time. tests: the tests of the highest levels, a row of `bits` each. The others are those of
+    library gave it back to the system each time. `bits` has a row for each test of the highest levels. The parameters are those of
     `sums`."""
-    x = encoded(x.detach(), encoding, always)
-    step = 64 if always else min(max(sizes[2] // max(x.size(0), 1), 1), trees)
-    size, with_top = step * x.size(0), x.is_cuda or trees * x.size(0) > sizes[1]
+    x, whole = encoded(x.detach(), encoding, always)
+    tests, count = trees[0].size(0), trees[0].size(1)
+    step = 64 if always else min(max(sizes[2] // max(x.size(0), 1), 1), count)
+    size, with_top = step * x.size(0), x.is_cuda or count * x.size(0) > sizes[1]
     numbers = [torch.empty(size, dtype=x.dtype, device=x.device) for _ in range(2)]
     places = [torch.empty(size, dtype=torch.int32, device=x.device) for _ in range(4)]
     in_rank: list[Tensor] = []
     if not always and with_top and ranked[0].size(0) > 0 and not x.is_cuda:
-        in_rank, tests = in_ranks(x, ranked), ranked[5].size(0)
+        in_rank, tests = in_ranks(x, ranked, whole), ranked[5].size(0)
     bits = torch.empty(tests * size, dtype=torch.uint8, device=x.device)
-    above = x.t().index_select(0, encoding[3]) if with_top and len(in_rank) == 0 else x[:0]
-    return x, above, starts(x), step, numbers, places, bits, in_rank
+    above = x[:0]
+    if with_top and len(in_rank) == 0:
+        above = x.t().index_select(0, encoding[4] if whole else encoding[3])
+    return x, tables(trees, whole), above, starts(x), step, numbers, places, bits, in_rank
 
 
 def sums(
@@ -238,7 +249,7 @@ def sums(
         total = base.expand(base.size(0), x.size(0)).clone(memory_format=torch.contiguous_format)
         add_leaves(total, reached, values, target, torch.empty(reached.numel(), dtype=values.dtype, device=x.device))
         return total.t()
-    x, above, row, step, numbers, places, bits, in_rank = prepared(x, encoding, ranked, trees[0].size(0), count, sizes, always)
+    x, trees, above, row, step, numbers, places, bits, in_rank = prepared(x, encoding, trees, ranked, sizes, always)
     total, terms = base.repeat(1, x.size(0)), torch.empty(step * x.size(0), dtype=values.dtype, device=x.device)
     for first in range(0, count, step):
         end = min(first + step, count)
@@ -264,7 +275,7 @@ def ids(
     count = trees[0].size(1)
     if takes_blocks(x, count, steps, sizes):
         return known.index_select(0, by_blocks(x.detach(), blocks, steps)).reshape(x.size(0), count)
-    x, above, row, step, numbers, places, bits, in_rank = prepared(x, encoding, ranked, trees[0].size(0), count, sizes, always)
+    x, trees, above, row, step, numbers, places, bits, in_rank = prepared(x, encoding, trees, ranked, sizes, always)
     parts: list[Tensor] = []
     for first in range(0, count, step):
         end = min(first + step, count)
@@ -281,7 +292,7 @@ def starts(x: Tensor) -> Tensor:
 # --- packing -----------------------------------------------------------------------------------------------------------
 
 
-ENCODING, TABLES = 4, 9
+ENCODING, TABLES = 5, 12
 """The numbers of arrays of `pack` that are `encoding` and `trees` of `sums`. RANKED are `ranked`, BLOCKS are `blocks`, and the others
 `of_leaves`."""
 
@@ -291,13 +302,14 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
 
     encoding: copied i64[D]: columns that are there a second time, with another number for NaN. number_for_nan [C]: empty if NaN always goes
     left, as in `NaN > threshold`. most [C]: the largest number of each column; empty if that is +inf. And the columns that the highest
-    levels read, i64[·].
+    levels read, i64[·]; and those that they read of rows without NaN.
     trees: for the top levels, [2^top - 1, T]: the place of the column among these, i32, and the threshold. Level d has the rows 2^d - 1 …;
     node i of a level has the children i and i + 2^d. prefix u8[2^(top-1), 1]: the path to a node of the last of these levels, doubled.
     Then for all levels that are full, one level after the other, behind T places without meaning: columns i32 and thresholds, [T, 2^d].
     So the root of tree t has the place T + t, and the children of place k have the places 2k and 2k + 1. And exits i32[T · 2^full],
     the number of the node below: its place, if no level is left. Then for the nodes that are left, leaves included: column, threshold, left
-    child, all [M].
+    child, all [M]. And three of the arrays once more for rows without NaN, which have no copies of columns: the columns of the top levels,
+    of the full levels, and of the nodes below.
     ranked: what `pack_ranked` returns. blocks: what `pack_blocks` returns. of_leaves: what `pack_values` returns. The last two by the
     numbers of nodes.
     """
@@ -312,32 +324,37 @@ def numbered(op: TreeEnsemble) -> tuple[Array, ...]:
     most = np.full(len(for_nan) if only_nan.any() else 0, np.inf, op.threshold.dtype)
     most[feature[only_nan]] = largest
     if only_nan.any():
+        most[copied] = most[len(most) - len(copied) :] = np.minimum(most[copied], most[len(most) - len(copied) :])
+    if only_nan.any():
         op = replace(op, threshold=np.where(only_nan, largest, op.threshold).astype(op.threshold.dtype))
     top, full = levels(op.n_trees, int(op.leaf_counts.sum()), int(op.depths.max(initial=0)))
     at = op.roots.astype(np.int64)[:, None]  # [T, 2^d], from the left to the right
-    tops, tables, full_levels = [], [], []
+    tops, full_tables, full_levels = [], [], []
     for depth in range(full):
         inner = op.feature[at] >= 0
         full_levels.append((at, inner))
-        test = np.where(inner, feature[at], 0), np.where(inner, op.threshold[at], np.inf).astype(op.threshold.dtype)
+        columns = [np.where(inner, each[at], 0) for each in (feature, op.feature)]
+        test = *columns, np.where(inner, op.threshold[at], np.inf).astype(op.threshold.dtype)
         if depth < top:
             tops.append([each[:, reversed_bits(depth)].T for each in test])
-        tables.append([each.ravel() for each in test])
+        full_tables.append([each.ravel() for each in test])
         at = np.stack([np.where(inner, side[at], at) for side in (op.left, op.right)], axis=2).reshape(op.n_trees, -1)
     number, order = _numbered(op, at.ravel() if (op.feature[at] < 0).all() else np.unique(at))
     at_leaf = op.feature[order] < 0
     left = np.where(at_leaf, np.arange(len(order)), number[np.where(at_leaf, 0, op.left[order])])
-    nothing = np.zeros((0, op.n_trees), np.int64), np.zeros((0, op.n_trees), op.threshold.dtype)
-    top_feature, top_threshold = (np.concatenate(parts) for parts in zip(nothing, *tops, strict=True))
-    top_columns, top_column = np.unique(top_feature, return_inverse=True)
-    before = np.zeros(op.n_trees, np.int64), np.zeros(op.n_trees, op.threshold.dtype)
-    full_feature, full_threshold = (np.concatenate(parts) for parts in zip(before, *tables, strict=True))
+    whole = np.zeros((0, op.n_trees), np.int64)
+    nothing = whole, whole, np.zeros((0, op.n_trees), op.threshold.dtype)
+    *top_features, top_threshold = (np.concatenate(parts) for parts in zip(nothing, *tops, strict=True))
+    (top_columns, top_column), (top_whole, top_column_whole) = (np.unique(each, return_inverse=True) for each in top_features)
+    before = *(np.zeros(op.n_trees, np.int64),) * 2, np.zeros(op.n_trees, op.threshold.dtype)
+    full_feature, full_whole, full_threshold = (np.concatenate(parts) for parts in zip(before, *full_tables, strict=True))
     return (
         copied,
         for_nan,
         most,
         top_columns,
-        top_column.reshape(top_feature.shape).astype(np.int32),
+        top_whole,
+        top_column.reshape(top_threshold.shape).astype(np.int32),
         top_threshold,
         (2 * reversed_bits(max(top - 1, 0)))[:, None].astype(np.uint8),
         full_feature.astype(np.int32),
@@ -346,6 +363,9 @@ def numbered(op: TreeEnsemble) -> tuple[Array, ...]:
         np.where(at_leaf, 0, feature[order]).astype(np.int32),
         np.where(at_leaf, np.inf, op.threshold[order]).astype(op.threshold.dtype),
         left.astype(np.int32),
+        top_column_whole.reshape(top_threshold.shape).astype(np.int32),
+        full_whole.astype(np.int32),
+        np.where(at_leaf, 0, op.feature[order]).astype(np.int32),
         *pack_ranked(op, feature, full_levels),
         *pack_blocks(op, feature, number, copied, for_nan, most),
         np.where(at_leaf, op.left[order], 0),

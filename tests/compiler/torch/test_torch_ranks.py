@@ -17,28 +17,31 @@ from hbc.ir.graph import Graph  # noqa: E402
 
 
 @BOTH
+@pytest.mark.parametrize("halvings", [1 << 20, 0], ids=["ranks", "numbers"])
 @pytest.mark.parametrize("kind", RANDOM)
-def test_walks_in_ranks_are_the_references(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many rows of few columns walk in ranks. Here all rows do, if a tree has the levels."""
+def test_walks_of_many_rows_are_the_references(name: str, kind: str, halvings: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many rows of few columns walk in ranks, if a tree has the levels, and others with numbers. Both have copies of columns for NaN, and
+    rows without NaN do not make these."""
     for module, limit, value in (
         (walk, "ALIKE", 0),
         (walk, "FEW", 0),
         (walk, "FEW_EAGER", 0),
         (walk, "PADDING", 1 << 9),
-        (ranked, "HALVINGS", 1 << 20),
+        (ranked, "HALVINGS", halvings),
     ):
         monkeypatch.setattr(module, limit, value)
     op, X = random_ensemble(kind, rows=130)
     op = replace(op, strategy="walk")
     x = matrix("f32" if op.threshold.dtype == np.float32 else "f64", X.shape[1])
     (columns, *_), parts = walk.pack(op)[walk.ENCODING + walk.TABLES :], []
-    assert bool(len(columns)) == (int(op.depths.max()) >= ranked.TOP)
+    assert bool(len(columns)) == (halvings > 0 and int(op.depths.max()) >= ranked.TOP)
     executable = compiled(Graph((x,), {"predict": (op(x),), "apply": (replace(op, output="leaf")(x),)}), name)
     original = ranked.nodes
     monkeypatch.setattr(walk, "nodes", lambda *given: parts.append(given) or original(*given))
-    for n in (130, 3, 1, 0):
-        np.testing.assert_array_equal(executable.run("predict", [X[:n]])[0], op.evaluate(X[:n]))
-        np.testing.assert_array_equal(executable.run("apply", [X[:n]])[0], replace(op, output="leaf").evaluate(X[:n]))
+    whole = np.where(np.isnan(X), X.dtype.type(0.25), X)
+    for rows in (X, X[:3], X[:1], X[:0], whole, whole[:3]):
+        np.testing.assert_array_equal(executable.run("predict", [rows])[0], op.evaluate(rows))
+        np.testing.assert_array_equal(executable.run("apply", [rows])[0], replace(op, output="leaf").evaluate(rows))
     assert name == "torchscript" or bool(parts) == bool(len(columns))
 
 
