@@ -97,7 +97,7 @@ def assert_same(expected: Any, found: Any, case: Case, method: str, ends: bool =
     expected = np.asarray(expected)
     assert isinstance(found, np.ndarray)
     assert found.shape == expected.shape
-    assert found.dtype.kind == expected.dtype.kind
+    assert found.dtype == expected.dtype
     if expected.dtype.kind == "f":
         single = expected.dtype == np.float32
         np.testing.assert_allclose(found, expected, rtol=1e-5 if single else case.rtol, atol=1e-6 if single else case.atol)
