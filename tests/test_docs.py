@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
 import json
 import os
@@ -52,7 +53,7 @@ def to_run(document: Path, language: str) -> list[str]:
     return [block for block in blocks(document, language) if not block.startswith("# not run:")]
 
 
-RUN_ELSEWHERE = {"CONTRIBUTING.md": "a converter of hbc's own"}
+RUN_ELSEWHERE = {"CONTRIBUTING.md": "test_the_example_of_a_converter"}
 NOT_RUN = 8
 """The number of examples of the pages that are marked as not run. A higher one needs a reason: BentoML, Ray, Spark and Daft are not
 installed here, and MLflow's server does not stop."""
@@ -99,6 +100,21 @@ def test_examples(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(SystemExit) as ended:
             main(command)
         assert ended.value.code == 0, command
+
+
+def test_the_example_of_a_converter(folder: Path) -> None:
+    """What CONTRIBUTING.md shows has the bits and the dtypes of its source."""
+    scaler = pytest.importorskip("sklearn.preprocessing").MaxAbsScaler
+    (example,) = to_run(ROOT / "CONTRIBUTING.md", "python")
+    kind = type("Scaler", (scaler,), {"__module__": "mypackage"})
+    names = vars(importlib.import_module("hbc.parser.sklearn.preprocessing")).copy()
+    exec(example.replace("sklearn.preprocessing.MaxAbsScaler", "mypackage.Scaler"), names)
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    model = kind().fit(X)
+    for data in (X, X.astype("float32"), (9 * X).astype("int64")):
+        found, expected = hbc.convert(model, backend="numpy").transform(data), model.transform(data)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
 
 
 def commands(page: Path) -> list[list[str]]:
