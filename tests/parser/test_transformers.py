@@ -41,6 +41,7 @@ GAPS = np.where(RANDOM.random(X.shape) < 0.2, np.nan, X)
         (lambda x: x["a"], "the array with 'a'"),
         (lambda x: x.astype(int), "casts the array to int64"),
         (lambda x: x * np.arange(50.0)[:, None], "combines the rows"),
+        (lambda x: x - np.datetime64("2024-01-01"), "np.subtract of dates or other Python objects"),
     ],
 )
 def test_functions_that_cannot_be_traced_are_refused(function: object, reason: str) -> None:

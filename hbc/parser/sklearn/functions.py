@@ -190,6 +190,9 @@ class Usage:
         rule for these dtypes, or if the dimensions differ."""
         kinds = [_kind(value) for value in inputs]
         *loop, result = ufunc.resolve_dtypes((*kinds, None))
+        if any(kind.kind in "OMm" for kind in (*loop, result)):
+            advice = "Make numbers of them before the pipeline, such as days since a fixed date."
+            raise Refusal(f"its function uses np.{ufunc.__name__} of dates or other Python objects.", advice)
         if any(kind.kind not in "fiub" or kind == np.float16 for kind in (*loop, result)):
             raise Refusal(f"its function uses np.{ufunc.__name__}, which computes in {result} there.", "Cast to float before.")
         bools, floats = all(kind.kind == "b" for kind in loop), all(kind.kind == "f" for kind in loop)
