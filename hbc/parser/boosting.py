@@ -15,6 +15,14 @@ from hbc.ops.columns import Categorize
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.parser.frame import Frame, Refusal, as_matrix
 
+NO_NUMBERS = (
+    *("pandas.ObjectDType", "pandas.StringDtype", "pandas.CategoricalDtype"),
+    *("polars.String", "polars.Categorical", "polars.Enum", "polars.Null", "polars.Object", "polars.Decimal", "polars.Float16"),
+    *("pyarrow.string", "pyarrow.large_string", "pyarrow.string_view", "pyarrow.null", "pyarrow.decimal128"),
+    *("pyarrow.halffloat", "pyarrow.dictionary"),
+)
+"""The dtypes of columns of frames that LightGBM and XGBoost do not read as numbers. (Of categories they take the codes.)"""
+
 
 def rounded_down(thresholds: Array) -> Array:
     """The largest float32 ≤ each float64 threshold, as float32. For every float32 x, `x <= threshold` compared in float64 then equals

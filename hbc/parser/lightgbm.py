@@ -22,6 +22,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import TreeEnsemble
+from hbc.parser import boosting
 from hbc.parser.boosting import PlaneTable, flat, rounded_down, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
 from hbc.parser.front_door import (
@@ -51,20 +52,7 @@ RowPairFunctionFromDenseMatric)."""
 CATEGORICAL, DEFAULT_LEFT = 1, 2
 MISSING_ZERO = 1
 
-NO_NUMBERS = (
-    *("pandas.ObjectDType", "pandas.StringDtype", "pandas.CategoricalDtype", "pandas.ArrowDtype"),
-    *(
-        "polars.String",
-        "polars.Categorical",
-        "polars.Enum",
-        "polars.Null",
-        "polars.Object",
-        "polars.Decimal",
-        "pyarrow.decimal128",
-    ),
-    *("pyarrow.string", "pyarrow.large_string", "pyarrow.string_view", "pyarrow.null"),
-    *("polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary"),
-)
+NO_NUMBERS = (*boosting.NO_NUMBERS, "pandas.ArrowDtype")
 """The dtypes of frames from which LightGBM reads no numbers."""
 
 ESTIMATORS = ("lightgbm.LGBMClassifier", "lightgbm.LGBMRegressor", "lightgbm.LGBMRanker", "lightgbm.LGBMModel")

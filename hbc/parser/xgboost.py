@@ -26,7 +26,7 @@ from hbc.ops.checks import Check
 from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
 from hbc.parser import ubjson
-from hbc.parser.boosting import PlaneTable, flat, integers_as_f32, string_categories, with_codes
+from hbc.parser.boosting import NO_NUMBERS, PlaneTable, flat, integers_as_f32, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
 from hbc.parser.front_door import (
     computed_of_names_only,
@@ -75,22 +75,6 @@ MULTICLASS = ("multi:softmax", "multi:softprob")
 
 LEAST_LOGIT = np.float32(-88.7)
 """XGBoost's common::Sigmoid takes smaller margins for this one, so that no probability is 0: the least is 3e-39."""
-
-NO_NUMBERS = (
-    *("pandas.ObjectDType", "pandas.StringDtype", "pandas.CategoricalDtype"),
-    *(
-        "polars.String",
-        "polars.Categorical",
-        "polars.Enum",
-        "polars.Null",
-        "polars.Object",
-        "polars.Decimal",
-        "pyarrow.decimal128",
-    ),
-    *("pyarrow.string", "pyarrow.large_string", "pyarrow.string_view", "pyarrow.null"),
-    *("polars.Float16", "pyarrow.halffloat", "pyarrow.dictionary"),
-)
-"""The dtypes of frame columns that XGBoost does not read as numbers. (From columns of categories it takes the codes.)"""
 
 
 def read_file(path: Path) -> Any:

@@ -20,7 +20,6 @@ class Head:
     path: str
     """Decoded."""
     query: str = ""
-    content_type: str = ""
     content_encoding: str = ""
     authorization: str = ""
     request_id: str = ""
@@ -32,7 +31,6 @@ class Head:
 
 
 FIELDS = {
-    b"content-type": "content_type",
     b"content-encoding": "content_encoding",
     b"authorization": "authorization",
     b"x-request-id": "request_id",

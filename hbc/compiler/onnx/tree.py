@@ -260,7 +260,7 @@ def _ensemble(
     """Adds the ONNX operator, and returns the name of its result [N, targets]: for each target the sum of the weights of the leaves
     reached. `target` and `weight` are those of each ONNX leaf. Everything is computed in one dtype."""
     if b.dialect.ml < WITH_DOUBLES:
-        return _by_regressor(b, op, x, dtype, targets, target, weight, at)
+        return _by_regressor(b, op, x, dtype, targets, target, weight)
     return b(
         "TreeEnsemble",
         _cast(b, x, op.threshold.dtype, dtype),
@@ -285,7 +285,7 @@ def _ensemble(
 
 
 def _by_regressor(
-    b: Builder, op: TreeEnsemble, x: str, dtype: np.dtype[Any], targets: int, target: Array, weight: Array, at: Numbering
+    b: Builder, op: TreeEnsemble, x: str, dtype: np.dtype[Any], targets: int, target: Array, weight: Array
 ) -> str:
     """The same by TreeEnsembleRegressor, whose results are float32. Where a weight is no float32, the operator gives the number of the
     leaf, and a table the weight; a target then has one tree at most."""

@@ -52,7 +52,7 @@ class LeavesIntoTables:
         wanted = [node for node in tables if node in outputs or (node in read and node.type.width == 1)]
         if not wanted:
             return Noted(graph)
-        replaced = {node: _taken(node, *tables[node]) for node in wanted}
+        replaced = {node: _taken(*tables[node]) for node in wanted}
         new = {method: tuple(substitute(group, replaced)) for method, group in graph.outputs.items()}
         return Noted(Graph(graph.inputs, new), (f"results that are looked up by the leaf of a tree: {len(wanted)}",))
 
@@ -74,7 +74,7 @@ def _table(node: Node, tables: Mapping[Node, Table]) -> Table | None:
     return None if grows and values.size > MOST_ELEMENTS else (trees.pop(), values)
 
 
-def _taken(node: Node, tree: Node, values: Array) -> Node:
+def _taken(tree: Node, values: Array) -> Node:
     """The value as a look-up in its table. Leaves that give the same have one row."""
     op = tree.op
     assert isinstance(op, TreeEnsemble)
