@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from hbc.cli.machine import cache, runtime
 from hbc.cli.predict import predict
 from hbc.cli.score import score
 from hbc.cli.serve import serve
+from hbc.cli.terminal import warned
 from hbc.cli.tune import tune
 from hbc.cli.verify import verify
 from hbc.errors import HbcError
@@ -48,12 +50,15 @@ def options(
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line. An error that hbc raises becomes one message on stderr and exit status 1, without a traceback."""
-    try:
-        return app(arguments, prog_name="hbc", standalone_mode=True)
-    except OSError as error:
-        message = str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
-    except (HbcError, ValueError) as error:
-        message = str(error)
-    print(f"hbc: {message}", file=sys.stderr)
+    """Run the command line. An error that hbc raises becomes one message on stderr and exit status 1, without a traceback. A warning
+    becomes one message on stderr."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, category, *where: warned(message)
+        try:
+            return app(arguments, prog_name="hbc", standalone_mode=True)
+        except OSError as error:
+            text = str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
+        except (HbcError, ValueError) as error:
+            text = str(error)
+    print(f"hbc: {text}", file=sys.stderr)
     sys.exit(1)

@@ -30,6 +30,11 @@ LIBRARIES = {
     "polars": "frames",
     "pyarrow": "frames",
     "scipy": "frames",
+    "duckdb": "duckdb",
+    "fsspec": "score",
+    "starlette": "serve",
+    "grpcio": "grpc",
+    "mlflow-skinny": "mlflow",
 }
 """Distribution → the extra of hbc that installs it, or "" for what hbc cannot do without.
 XGBoost's build for CPUs is a distribution of its own, xgboost-cpu (`_version`)."""

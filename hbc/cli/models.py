@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
 import hbc
-from hbc.cli.terminal import without_noise
+from hbc.cli.terminal import warned, without_noise
 from hbc.errors import ArtifactError
 from hbc.parser.files import PICKLES, READERS, read_model
 
@@ -65,7 +63,7 @@ def source_of(path: Path, trust: bool) -> Any:
         warnings.simplefilter("default")
         model = read_model(path, trust)
     for text in dict.fromkeys(_said(warning.message) for warning in caught if issubclass(warning.category, UserWarning)):
-        typer.echo(f"hbc: warning: {path}: {text}", err=True)
+        warned(f"{path}: {text}")
     return model
 
 

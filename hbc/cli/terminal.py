@@ -48,6 +48,11 @@ def row_counts(text: str) -> list[int]:
     return counts
 
 
+def warned(message: object) -> None:
+    """Print a warning on stderr."""
+    typer.echo(f"hbc: warning: {message}", err=True)
+
+
 def print_json(found: Any) -> None:
     typer.echo(json.dumps(found, indent=1))
 

@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -210,7 +211,16 @@ def test_a_pickle_of_another_version_is_warned_of(pickled: Path, tmp_path: Path,
     other = re.sub(r"\d", "0", sklearn.__version__)
     (tmp_path / "old.pkl").write_bytes(pickled.read_bytes().replace(sklearn.__version__.encode(), other.encode()))
     source_of(tmp_path / "old.pkl", trust=True)
-    assert capsys.readouterr().err.count(f"scikit-learn {other} saved it") == 1
+    assert capsys.readouterr().err.count(f"hbc: warning: {tmp_path}/old.pkl: scikit-learn {other} saved it") == 1
+
+
+def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not name the place in hbc's source from which it comes."""
+    monkeypatch.setattr(sys.modules["hbc.cli.doctor"], "_gpu", lambda: warnings.warn("look at this", stacklevel=1))
+    monkeypatch.setattr(warnings, "filters", [("default", None, UserWarning, None, 0)])
+    with pytest.raises(SystemExit):
+        main(["doctor", "--quiet"])
+    assert capsys.readouterr() == ("", "hbc: warning: look at this\n")
 
 
 @pytest.mark.parametrize("name", ["model.txt", "model.json", "model.ubj"])
