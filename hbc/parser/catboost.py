@@ -33,8 +33,6 @@ from hbc.parser.once import read_once
 from hbc.parser.registry import Described, Result, converts, describes, public_name
 from hbc.parser.sparsity import may_be_sparse
 
-IDENTITY = ("RMSE", "MAE", "Quantile", "LogLinQuantile", "MAPE", "Huber", "Lq", "Expectile", "LogCosh", "MultiRMSE")
-EXPONENT = ("Poisson", "Tweedie")
 LOGISTIC = ("Logloss", "CrossEntropy")
 NO_NUMBERS = ("pandas.CategoricalDtype", "pandas.BooleanDtype with NA")
 """The dtypes of frames from which CatBoost reads no numbers."""
@@ -61,13 +59,18 @@ def read_file(path: Path) -> Any:
 
 
 def read_document(model: Any) -> dict[str, Any]:
-    """The JSON document of a model. Raises Refusal if the model has features of text or embeddings."""
+    """The JSON document of a model. Raises Refusal if the model has features of text or embeddings, or if CatBoost cannot write it."""
+    import catboost
+
     for kind in ("text", "embedding"):
         if getattr(model, f"get_{kind}_feature_indices")():
             raise Refusal(f"it has {kind} features.", "Turn them into numbers before, and fit it on these.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"
-        model.save_model(str(path), format="json")
+        try:
+            model.save_model(str(path), format="json")
+        except catboost.CatBoostError as error:  # such as a leaf or a bias that is no finite number
+            raise Refusal(f"CatBoost cannot write it as JSON, which hbc reads: {error}.") from error
         return dict(json.loads(path.read_text()))
 
 
@@ -330,17 +333,22 @@ def catboost_model(m: Any, x: Node | Frame) -> Result:
 
 @converts("catboost.CatBoostRegressor", frame=True)
 def catboost_regressor(m: Any, x: Node | Frame) -> Result:
+    """The kind of `predict` is CatBoost's own choice. It looks at the parameters of the object, and `load_model(blob=…)` and
+    `load_model(stream=…)` leave them as they were: a Poisson model that was loaded so predicts raw sums."""
     model = CatBoostOutputs(m, x)
-    if model.loss not in (*EXPONENT, *IDENTITY, "RMSEWithUncertainty"):
-        raise Refusal(f"hbc does not know how its loss {model.loss!r} turns raw values into predictions.")
     raw, stages = model.raw.values()
     outputs = {"staged_predict": flat(stages), **model.others()}  # raw sums, also where `predict` applies a link to them
-    if model.loss in EXPONENT:
-        return {"predict": flat(t.exp(raw)), **outputs}
-    if model.loss == "RMSEWithUncertainty":  # the second output: exp(2 · the logarithm of a standard deviation), a variance
-        mean, log_deviation = (t.take(raw, np.array([k]), axis=1) for k in (0, 1))
-        return {"predict": t.concat([mean, t.exp(t.mul(log_deviation, 2.0))]), **outputs}
-    return {"predict": flat(raw), **outputs}
+    match m._get_default_prediction_type():
+        case "RawFormulaVal":
+            return {"predict": flat(raw), **outputs}
+        case "Exponent" if raw.type.columns == 1:
+            return {"predict": flat(t.exp(raw)), **outputs}
+        case "RMSEWithUncertainty" if raw.type.columns == 2:
+            # The second output is exp(2 · the logarithm of a standard deviation), a variance.
+            mean, log_deviation = (t.take(raw, np.array([k]), axis=1) for k in (0, 1))
+            return {"predict": t.concat([mean, t.exp(t.mul(log_deviation, 2.0))]), **outputs}
+        case kind:
+            raise Refusal(f"hbc does not know how CatBoost turns {raw.type.columns} raw values into {kind!r}.")
 
 
 @converts("catboost.CatBoostClassifier", frame=True)

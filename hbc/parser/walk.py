@@ -228,6 +228,8 @@ def _is_fitted(model: Any) -> bool:
         fitted = bool(model.__sklearn_is_fitted__())
     elif public_name(type(model)) in registry.FITTED_BY_MEMBER and _is_fitted(model.estimator):
         fitted = True
+    elif public_name(type(model)).startswith("catboost."):
+        fitted = model.is_fitted()  # a sum of models has no member whose name ends with "_"
     else:
         fitted = any(name.endswith("_") and not name.startswith("__") for name in vars(model))
     # The tags come last: those of CatBoost import scikit-learn.

@@ -108,6 +108,31 @@ def test_threshold_of_probability() -> None:
     np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(X), model.predict(X))
 
 
+@pytest.mark.parametrize("loss", ["Poisson", "RMSEWithUncertainty", "MultiQuantile:alpha=0.1,0.9", "Cox"])
+@pytest.mark.parametrize("how", ["fitted", "file", "blob", "sum", "sum of a regressor"])
+def test_what_a_regressor_predicts(loss: str, how: str, tmp_path: Path) -> None:
+    """A regressor that was loaded from bytes does not know its loss, and predicts raw sums. So does a sum of models."""
+    model = catboost.CatBoostRegressor(**{**SETTINGS, "iterations": 3, "loss_function": loss}).fit(X, np.exp(Z / 4))
+    model.save_model(str(tmp_path / "m.cbm"))
+    if how == "file":
+        model = catboost.CatBoostRegressor().load_model(str(tmp_path / "m.cbm"))
+    elif how == "blob":
+        model = catboost.CatBoostRegressor().load_model(blob=(tmp_path / "m.cbm").read_bytes())
+    elif how != "fitted":
+        model = catboost.sum_models([model, model], weights=[0.5, 1.0])
+        model = catboost.to_regressor(model) if how == "sum of a regressor" else model
+    compiled, expected = hbc.convert(model, "numpy").predict(X), model.predict(X)
+    np.testing.assert_allclose(compiled, expected, rtol=1e-12, atol=1e-14, strict=True)
+
+
+def test_what_catboost_cannot_write() -> None:
+    """CatBoost's JSON takes no infinite leaf."""
+    model = catboost.CatBoostRegressor(**SETTINGS).fit(X, Z)
+    model.set_leaf_values(np.full_like(model.get_leaf_values(), np.inf))
+    with pytest.raises(hbc.UnsupportedOperatorError, match="CatBoost cannot write it as JSON"):
+        hbc.convert(model, "numpy")
+
+
 def test_saved_models_need_no_catboost(tmp_path: Path) -> None:
     model = catboost.CatBoostClassifier(**SETTINGS).fit(X, Y3)
     compiled = hbc.convert(model, "numpy")
