@@ -21,7 +21,7 @@ from hbc.ops import tensor as t
 from hbc.ops.barycentre import Barycentre
 from hbc.ops.checks import Beside, Check, CheckLeast, CheckNotAll, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns, TakeByColumn
-from hbc.ops.coupling import PairwiseCoupling
+from hbc.ops.coupling import PairSums, PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.functions import CLogarithm, CPower, Function, Polynomial
@@ -275,6 +275,13 @@ def _shares(classes: int) -> Array:
     return values
 
 
+CASES["PairSums"] = [
+    (
+        PairSums(counts, np.random.default_rng(0).normal(size=(len(counts) - 1, sum(counts))).astype(np.float32)),
+        [rows("f32", 8)],
+    )
+    for counts in ((3, 5), (1, 0, 4, 3), (2, 2, 2, 2))
+]
 CASES["PairwiseCoupling"] = [
     (PairwiseCoupling(classes, single), [_shares(classes).astype(np.float32 if single else np.float64)])
     for classes in (2, 3, 7)

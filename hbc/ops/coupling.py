@@ -1,12 +1,81 @@
-"""Probabilities of classes from probabilities of pairs of classes."""
+"""Sums for pairs of classes, and the probabilities of classes from those of pairs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from hbc.ir.graph import operator
+from hbc.ir.graph import Node, Operator, operator
+from hbc.ir.magnitudes import magnitudes
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType
 from hbc.ops import tensor as t
+
+
+@operator
+class PairSums(Operator):
+    """y[N, P] f64 = for each pair i < j of K classes, in the order (0, 1), (0, 2), …: the sum over the columns v of class i of x[N, v] ·
+    weights[j - 1, v], and then over those of class j of x[N, v] · weights[i, v]. x and weights are f32, and so is each product. The
+    products are added in f64, one after the other. The columns of a class stand together, counts[c] of them; each pair has one.
+
+    As sums of its lowering, the pairs of 50 classes took TVM 47 s to compile, and numpy 24 s for 1,797 rows.
+    """
+
+    counts: tuple[int, ...]
+    weights: Array
+
+    @property
+    def starts(self) -> Array:
+        """The first column of each class, i64[K]."""
+        return np.cumsum(self.counts) - self.counts
+
+    @property
+    def pairs(self) -> tuple[Array, Array]:
+        """The two classes of each pair, i64[P] each."""
+        first, second = np.triu_indices(len(self.counts), 1)
+        return first, second
+
+    def infer(self, x: TensorType) -> TensorType:
+        total = sum(self.counts)
+        if x.dtype != "f32" or self.weights.dtype != np.float32 or x.columns != total or len(self.counts) < 2:
+            raise TypeError(f"the operand must be f32[N, {total}], of two classes or more, and the weights f32")
+        if self.weights.shape != (len(self.counts) - 1, total) or min(self.counts) < 0 or sorted(self.counts)[1] == 0:
+            raise TypeError(f"the weights are {self.weights.shape}, the counts {self.counts}")
+        return TensorType("f64", (x.shape[0], len(self.pairs[0])))
+
+    def evaluate(self, x: Array) -> Array:
+        counts, starts, (first, second) = np.array(self.counts), self.starts, self.pairs
+        sums = np.zeros((len(first), len(x)))
+        columns = np.ascontiguousarray(x.T)
+        for of, row in ((first, second - 1), (second, first)):
+            for step in range(counts.max()):
+                pairs = np.flatnonzero(counts[of] > step)
+                column = starts[of[pairs]] + step
+                sums[pairs] += columns[column] * self.weights[row[pairs], column][:, None]
+        return np.ascontiguousarray(sums.T)
+
+    def lower(self, x: Node) -> Node:
+        """All pairs of one class i are one sum: a sum for each pair is slower by far. The sums of pairs with fewer columns than others end
+        with zeros."""
+        columns = np.split(np.arange(sum(self.counts)), self.starts[1:])
+        sums = []
+        for first, own in enumerate(columns[:-1]):
+            others = range(first + 1, len(columns))
+            sizes = np.array([len(own) + len(columns[other]) for other in others])
+            places = np.zeros((len(sizes), sizes.max()), np.int64)
+            weights = np.zeros(places.shape, np.float32)
+            for row, other in enumerate(others):
+                places[row, : sizes[row]] = np.concatenate([own, columns[other]])
+                weights[row, : len(own)] = self.weights[other - 1, own]
+                weights[row, len(own) : sizes[row]] = self.weights[first, columns[other]]
+            values = t.take(x, places, axis=1)
+            if sizes.min() < sizes.max():
+                values = t.where(t.constant((np.arange(sizes.max()) < sizes[:, None])[None]), values, 0.0)
+            sums.append(t.sum_(t.cast(t.mul(values, weights), "f64"), 2, ordered=True))
+        return t.concat(sums)
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return np.full(node.type.width, (bounds[0] * magnitudes(self.weights).max(axis=0)).sum())
 
 
 @operator

@@ -13,7 +13,7 @@ from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.ops import tensor as t
-from hbc.ops.coupling import PairwiseCoupling
+from hbc.ops.coupling import PairSums, PairwiseCoupling
 from hbc.ops.linear import Linear
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
@@ -136,29 +136,12 @@ class Machine:
 
     def decisions(self, kernel: Node) -> Node:
         """The decision for each pair i < j of classes, f64[N, P]: the products of kernel f32[N, V] and coefficients, rounded to float32,
-        are added in float64: those of the vectors of class i, then those of class j, then rho. Raises Refusal for a pair without vectors.
-
-        All pairs of one class i are one sum: with a sum for each pair, 50 classes took 27 s to convert. The sums of pairs with fewer
-        vectors than others end with zeros."""
-        ends = np.cumsum(self.counts)
-        vectors = [np.arange(end - count, end) for count, end in zip(self.counts, ends, strict=True)]
-        sums = []
-        for first, own in enumerate(vectors[:-1]):
-            others = range(first + 1, len(vectors))
-            sizes = np.array([len(own) + len(vectors[other]) for other in others])
-            if not sizes.min():
-                raise Refusal(f"neither class {first} nor class {first + 1 + int(sizes.argmin())} has support vectors.")
-            places = np.zeros((len(sizes), sizes.max()), np.int64)
-            weights = np.zeros(places.shape, np.float32)
-            for row, other in enumerate(others):
-                places[row, : sizes[row]] = np.concatenate([own, vectors[other]])
-                weights[row, : len(own)] = self.coefficients[other - 1, own]
-                weights[row, len(own) : sizes[row]] = self.coefficients[first, vectors[other]]
-            values = t.take(kernel, places, axis=1)
-            if sizes.min() < sizes.max():
-                values = t.where(t.constant((np.arange(sizes.max()) < sizes[:, None])[None]), values, 0.0)
-            sums.append(t.sum_(t.cast(t.mul(values, weights), "f64"), 2, ordered=True))
-        return t.add(t.concat(sums), self.rho.astype(np.float64))
+        are added in float64: those of the vectors of class i, those of class j, rho. Raises Refusal for a pair without vectors."""
+        empty = np.flatnonzero(self.counts == 0)
+        if len(empty) > 1:
+            raise Refusal(f"neither class {empty[0]} nor class {empty[1]} has support vectors.")
+        sums = PairSums(tuple(self.counts.tolist()), self.coefficients)(kernel)
+        return t.add(sums, self.rho.astype(np.float64))
 
 
 def _machine(call: Call, classes: int, columns: int) -> Machine:

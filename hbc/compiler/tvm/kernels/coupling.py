@@ -1,8 +1,9 @@
-"""The kernel of `PairwiseCoupling`: class probabilities from the probabilities of pairs of classes. It takes one row after the other, each
-with as many sweeps as it needs to converge."""
+"""The kernels of `PairSums` and of `PairwiseCoupling`: sums for pairs of classes, and class probabilities from those of pairs. The second
+takes one row after the other, each with as many sweeps as it needs to converge."""
 
 from __future__ import annotations
 
+import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
@@ -11,7 +12,37 @@ from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import number, product
 from hbc.ir.graph import Node
-from hbc.ops.coupling import PairwiseCoupling
+from hbc.ops.coupling import PairSums, PairwiseCoupling
+
+
+def _nanoseconds(node: Node) -> float:
+    op = node.op
+    assert isinstance(op, PairSums)
+    return 0.3 * (len(op.counts) - 1) * sum(op.counts)
+
+
+@emits(PairSums, rereads=True, spreads=True, nanoseconds=_nanoseconds)
+def pair_sums(f: Chunk, node: Node) -> None:
+    """Emit `PairSums`."""
+    op, (x,) = node.op, node.inputs
+    assert isinstance(op, PairSums)
+    first, second = op.pairs
+    sides = [(f.own(of, "i64"), f.own(row, "i64")) for of, row in ((first, second - 1), (second, first))]
+    starts, counts, weights = f.own(op.starts, "i64"), f.own(np.array(op.counts), "i64"), f.own(op.weights, "f32")
+    with f.grid([len(first)]) as (pair,):
+        total = f.scratch(f.lanes, "f64")
+        with f.lane() as lane:
+            T.buffer_store(total, number(0, "f64"), [lane])
+        for of, row in sides:
+            side = T.Bind(f.constant(of, "i64", pair))
+            start = T.Bind(f.constant(starts, "i64", side))
+            weight = T.Bind(f.constant(row, "i64", pair) * op.weights.shape[1] + start)
+            with f.repeat(T.Bind(f.constant(counts, "i64", side))) as v, f.lane() as lane:
+                value = f.read(x, [start + v], f.row(lane))
+                added = product(value, f.constant(weights, "f32", weight + v), "f32", f.dialect)
+                T.buffer_store(total, tirx.Add(total[lane], tirx.Cast("float64", added)), [lane])
+        with f.lane() as lane:
+            f.store(node, pair, f.row(lane), total[lane])
 
 
 @emits(PairwiseCoupling, rereads=True)
