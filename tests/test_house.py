@@ -97,7 +97,6 @@ HOMES = {
     "scipy": ["parser/sklearn", "runtime/sparse.py"],
     "catboost": ["parser/catboost.py"],
     "lightgbm": ["parser/lightgbm"],
-    "catboost": ["parser/catboost.py"],
     "xgboost": ["parser/xgboost"],
     "narwhals": ["runtime/input", "runtime/frame_output.py"],
     "typer": ["cli"],
