@@ -31,6 +31,7 @@ OPTIONS = {
 
 NAMES = {
     "convert_batch": "Call hbc.convert: a compiled model takes any number of rows.",
+    "supported": "Call hbc.supported_operators().",
     "constants": "Options are keyword arguments of hbc.convert.",
     "TorchContainer": "Call hbc.load.",
     "TVMContainer": "Call hbc.load.",
@@ -41,7 +42,8 @@ NAMES = {
 
 def answered(function: Function) -> Function:
     """A function of `hbc` which raises TypeError for a keyword that it does not have, with the one that was probably meant. For
-    Hummingbird's `extra_config` (the fifth argument of `convert`) and `test_input` the error says the hbc way."""
+    Hummingbird's `extra_config` (the fifth argument of `convert`) and `test_input`, and for its options of `load`, the error says
+    the hbc way."""
     parameters = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -55,6 +57,10 @@ def answered(function: Function) -> Function:
             ways = "".join(f"\n  - {key}: {OPTIONS.get(key, 'hbc has no such option; leave it out')}" for key in keys)
             raise TypeError(f"{name} has no argument extra_config: its options are keyword arguments. {GUIDE}{ways}")
         for option in options:
+            if name == "hbc.load" and option in ("digest", "override_flag"):
+                raise TypeError(
+                    f"{name} has no argument {option}: hbc reads no file of Hummingbird, so convert the source again. {GUIDE}"
+                )
             if option not in parameters:
                 known = list(parameters)
                 raise TypeError(f"{name} has no argument {option!r}{meant(option, known)}; it has {', '.join(known)}")

@@ -411,7 +411,12 @@ def _backend(name: str) -> Backend:
 
 def backend_name(name: str) -> str:
     """The canonical name of a backend. Raises ValueError that lists the known ones."""
-    lowered = name.lower() if isinstance(name, str) else ""
+    if not isinstance(name, str):
+        known = ", ".join(known_backends())
+        raise ValueError(
+            f"backend: found {type(name).__name__}, expected one of {known}. A sample of the input is passed as X=."
+        )
+    lowered = name.lower()
     canonical = ALIASES.get(lowered, lowered)
     if canonical not in BACKENDS and canonical not in (known := known_backends()):
         raise ValueError(f"unknown backend {name!r}{meant(lowered, [*known, *ALIASES])}; known are {', '.join(known)}")

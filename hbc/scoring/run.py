@@ -131,7 +131,13 @@ def score(
         200
     """
     started = time.perf_counter()
-    sources = [os.fspath(each) for each in ([source] if isinstance(source, (str, os.PathLike)) else source)]
+    named = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    if wrong := [each for each in named if not isinstance(each, (str, os.PathLike))]:
+        advice = "A model's own methods take data in memory."
+        raise TypeError(
+            f"source: found {type(wrong[0]).__name__}, expected the names of files, folders, globs or URLs. {advice}"
+        )
+    sources = [os.fspath(each) for each in named]
     target = None if sink is None else os.fspath(sink)
     _check(target, dtype, input_format, output_format, dry_run, engine, engine_address, sources)
     asked = tuple(_names(methods) if methods is not None else ())
@@ -227,8 +233,13 @@ def _bytes(memory: str | int) -> int:
 
 def _path_of(model: CompiledModel | str | os.PathLike[str], engine: str | None, stack: contextlib.ExitStack) -> str:
     """The path of a model. One in memory is saved for the workers of an engine; for this process, it needs a name only."""
-    if not isinstance(model, CompiledModel):
+    if isinstance(model, (str, os.PathLike)):
         return os.path.abspath(os.fspath(model))
+    if not isinstance(model, CompiledModel):
+        found = type(model).__name__
+        raise TypeError(
+            f"model: found {found}, expected a CompiledModel, as hbc.convert returns it, or the path of a saved one"
+        )
     if engine is None:
         return f"a model in memory ({model.info.source})"
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hbc-score-"))

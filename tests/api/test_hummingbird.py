@@ -41,6 +41,11 @@ def test_keywords_that_were_probably_meant() -> None:
         (hbc.load, "bakend", r"hbc\.load has no argument 'bakend' \(did you mean 'backend'\?\)"),
         (hbc.tune, "row", r"hbc\.tune has no argument 'row' \(did you mean 'rows'\?\)"),
         (hbc.load, "colour", r"hbc\.load has no argument 'colour'; it has path, device, backend,"),
+        (
+            hbc.load,
+            "digest",
+            r"hbc\.load has no argument digest: hbc reads no file of Hummingbird, so convert the source again",
+        ),
     ):
         with pytest.raises(TypeError, match=message):
             function(MODEL, **{option: 1})  # type: ignore[operator]
@@ -49,6 +54,8 @@ def test_keywords_that_were_probably_meant() -> None:
 def test_test_input() -> None:
     with pytest.raises(TypeError, match="pass the sample as X="):
         hbc.convert(MODEL, "numpy", test_input=X)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match=r"backend: found ndarray, expected one of .*A sample of the input is passed as X="):
+        hbc.convert(MODEL, X)  # type: ignore[arg-type]
 
 
 def test_other_wrong_calls_have_pythons_own_errors() -> None:

@@ -327,6 +327,10 @@ def test_options(model: Path, folder: Path) -> None:
             hbc.score(model, a, folder / "out.parquet", **wrong)
     with pytest.raises(ValueError, match="sink: found None"):
         hbc.score(model, a, None)
+    with pytest.raises(TypeError, match="model: found dict, expected a CompiledModel"):
+        hbc.score({}, a, folder / "out.parquet")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="source: found int, expected the names of files"):
+        hbc.score(model, [1], folder / "out.parquet")  # type: ignore[list-item]
     table = pa.table({"age": [1.0], "rooms": [1], "town": ["Oslo"], "x": [1]})
     (folder / "x=2").mkdir()
     pq.write_table(table, folder / "x=2" / "y.parquet")
