@@ -406,7 +406,7 @@ class InputLimits:
         """The largest sum of the squares of all numbers of `dtype` at which each of them surely passes, and no guard need look at one.
         None if every number passes. For integers it is None or -inf, which no sum is: theirs overflows, and may be negative."""
         if dtype.kind != "f":
-            return None if self.unrestricted or np.isinf(self.limit).all() else -np.inf
+            return None if (self.limit >= BEYOND_INTEGERS).all() else -np.inf
         most = min(safe * safe, float(np.finfo(dtype).max))
         if self.unrestricted or not self.limit.size:
             return None if np.isinf(safe) else dtype.type(most)
@@ -414,6 +414,8 @@ class InputLimits:
         return dtype.type(min(most, smallest * smallest * 0.999) if smallest < 1e150 else most)
 
 
+BEYOND_INTEGERS = 2.0**64
+"""No integer is larger."""
 GUARDED_ROWS = 4096
 """The rows that a guard computes at a time. Its value can be much wider than the input (distances to all training points)."""
 
