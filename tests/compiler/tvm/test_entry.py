@@ -14,6 +14,7 @@ import pytest
 from lightgbm import LGBMClassifier, LGBMRegressor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.tree import DecisionTreeRegressor
 
 import hbc
 from hbc import process
@@ -165,10 +166,15 @@ def test_values_that_the_source_rejects_take_the_long_way(dtype: Any) -> None:
     np.testing.assert_allclose(compiled.predict_proba(large), LINEAR.predict_proba(large))
 
 
-def test_several_dtypes_by_one_function() -> None:
-    model = LGBMRegressor(n_estimators=9, num_leaves=7, verbose=-1).fit(X, X[:, 0])
+@pytest.mark.parametrize(
+    "model", [LGBMRegressor(n_estimators=9, num_leaves=7, verbose=-1), DecisionTreeRegressor(max_leaf_nodes=30)], ids=repr
+)
+def test_several_dtypes_by_one_function(model: Any) -> None:
+    """scikit-learn's trees reject numbers beyond float32, which no integer is."""
+    model.fit(X, X[:, 0])
     compiled = hbc.convert(model, "tvm", threads=1)
     whole = np.round(X[:5] * 3).astype(np.int64)
+    whole[0, :2] = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     inputs = [X[:5].astype(np.float32), X[:5], whole]
     for x in inputs:
         compiled.predict(x)

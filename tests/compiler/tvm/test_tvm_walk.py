@@ -19,6 +19,7 @@ from hbc.compiler.tvm.trees import walk
 from hbc.compiler.tvm.trees.walk import LINE, PackedNodes, lines_of_tiles, pack_nodes, steps_between_tests, walks_alone_of
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import Array, N, dtype_name
+from hbc.ops.tensor import Cast
 from hbc.ops.tree import TreeEnsemble, join
 
 ROWS = (1, 15, 16, 17, 40, 4096, 4097, 4096 + 16, 9000)
@@ -87,7 +88,9 @@ def test_blocks_with_nan_and_without_are_the_sources(features: int, apart: bool,
 @pytest.mark.parametrize(
     ("features", "unused", "both", "in_order"),
     [
-        (7, (), (), True),  # fewer than a register has
+        (3, (), (), True),  # one by one
+        (4, (), (), True),  # a quarter of a register
+        (7, (), tuple(range(7)), True),
         (8, (), (), True),
         (17, (), (), True),
         (40, (3, 39), (), True),
@@ -115,6 +118,27 @@ def test_keys_of_numbers_in_order(
     for rows in (200, 33, 16, 5, 1):
         for some in (X[:rows], np.nan_to_num(X[:rows])):
             np.testing.assert_array_equal(executable.run("predict", [some])[0], op.evaluate(some), strict=True)
+
+
+@pytest.mark.parametrize("strategy", ["walk", "patches"])
+@pytest.mark.parametrize("given", ["f8", "i8"])
+@pytest.mark.parametrize("features", [3, 5, 16, 40])
+def test_keys_of_numbers_that_are_converted(features: int, given: str, strategy: str) -> None:
+    """The caller's rows are converted to float32 in registers. Among them are numbers beside those that are float32."""
+    rng = np.random.default_rng(features)
+    op = join([random_tree(rng, 120, features, "f4", rng.normal(size=(300, 1)), True) for _ in range(2)], np.ones(1), None)
+    op = replace(op, threshold=op.threshold * np.float32(1 if given == "f8" else 1e9), strategy=strategy)
+    X = rows_at_thresholds(rng, op, 200, features).astype(np.float64)
+    near = [X, np.nextafter(X, np.inf), np.nextafter(X, -np.inf), X * (1 + 2.0**-25)]
+    X = np.choose(rng.integers(len(near), size=X.shape), near)
+    if given == "i8":
+        X = np.nan_to_num(X.clip(-(2.0**62), 2.0**62)).astype(np.int64) + rng.integers(-9, 9, X.shape)
+    with np.errstate(over="ignore"):
+        expected = op.evaluate(X.astype(np.float32))
+    x = Input("X", dtype_name(X.dtype), (N, features))()
+    executable = load_compiler("tvm").compile(Graph((x,), {"predict": (op(Cast("f32")(x)),)}), CompileOptions(threads=1))
+    for rows in (200, 33, 5, 1):
+        np.testing.assert_array_equal(executable.run("predict", [X[:rows]])[0], expected[:rows], strict=True)
 
 
 @pytest.mark.parametrize("in_tile", [1, 4])

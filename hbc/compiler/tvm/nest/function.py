@@ -20,7 +20,7 @@ from hbc.compiler.tvm.plan.sizes import STORAGE
 from hbc.compiler.tvm.plan.tree_kernels import has_many_sums
 from hbc.compiler.tvm.tir.dialect import DTYPES, Dialect, Expr
 from hbc.compiler.tvm.tir.expressions import convert
-from hbc.compiler.tvm.tir.vectors import store, vector
+from hbc.compiler.tvm.tir.vectors import as_vector, many, store, vector
 from hbc.ir.graph import Input, Node, Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, dtype_name
 from hbc.ops import tensor
@@ -36,6 +36,28 @@ class Row(NamedTuple):
 
     block: Expr
     lane: Expr = None
+
+
+class Callers(NamedTuple):
+    """An array [N, F] of the caller, whose numbers code reads in runs. dtype: that of what is read, which may not be the array's own."""
+
+    array: Any
+    dtype: str
+
+    @property
+    def width(self) -> Expr:
+        """The numbers of a row."""
+        return self.array.shape[1]
+
+    def runs(self) -> Callable[[Expr, int], Expr]:
+        """(place in C order, how many) → consecutive numbers as a vector. TVM keeps a run whole only if it begins at a loop variable."""
+        flat, dtype = as_vector(self.array), DTYPES[self.dtype]
+
+        def run(place: Expr, lanes: int) -> Expr:
+            numbers = vector(flat, place, lanes)
+            return numbers if self.array.dtype == dtype else tirx.Cast(many(dtype, lanes), numbers)
+
+        return run
 
 
 class FunctionBuilder:
@@ -147,6 +169,13 @@ class Block(FunctionBuilder):
             several = tirx.Select(tirx.LE(rows, few), few, block)
             self.step = T.Bind(tirx.Select(tirx.EQ(rows, one), one, several))
         self.arguments: dict[Node, Any] = {}  # the caller's arrays
+
+    def callers(self, x: Node) -> Callers | None:
+        """The caller's array whose numbers are those of x, as they stand or converted. None: x is computed in another way."""
+        source = x.inputs[0] if isinstance(x.op, tensor.Cast) and x not in self.plan.slots else x
+        if source not in self.arguments or "bool" in (source.type.dtype, x.type.dtype):
+            return None
+        return Callers(self.arguments[source], x.type.dtype)
 
     @contextmanager
     def each_chunk(self, part: str = "all") -> Iterator[Chunk]:

@@ -71,6 +71,6 @@ def one_tree_scan(f: Block, node: Node) -> None:
     with T.serial(tirx.const(0, "int64"), several) as part:
         run(T.Bind(part * EVERY), EVERY)
     chunks.emit(run)
-    alone = RowWalk(Sums(f, node, alone=True), walks=1)
+    alone = RowWalk(Sums(f, node, alone=True))
     with T.serial(chunks.scanned, f.rows) as row:
         alone.run_alone(row)
