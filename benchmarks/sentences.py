@@ -38,7 +38,7 @@ def strategies() -> str:
             points = measured[name]
             names = sorted({strategy for point in points for strategy in point.seconds})
             single = max((_well(ratios(points, [each] * len(points))), each) for each in names)
-            cells = (backend, PROCESSORS.get(name, name), f"{len(points)}", f"{_well(choices):.0f} %")
+            cells = (backend, PROCESSORS.get(name, name), f"{len(points):,}", f"{_well(choices):.0f} %")
             lines.append(f"| {' | '.join(cells)} | {single[0]:.0f} % (`{single[1]}`) |")
     return "\n".join(lines) + "\n"
 

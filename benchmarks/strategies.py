@@ -25,8 +25,11 @@ from benchmarks.session import Run
 from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.costs import (
+    ALONE_WITHOUT_KEYS,
     FILE,
     FURTHER_PLANE,
+    IN_TURN,
+    OF_ONE_TREE,
     RANGE,
     WITHOUT_AVX512,
     WITHOUT_KEYS,
@@ -46,6 +49,8 @@ DEPTHS = (2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20)
 TREES = (10, 30, 100, 300, 1000)
 LEAVES = (31, 255, 4096)
 """The largest numbers of leaves of a tree. 2^depth limits them too, and MOST_LEAVES limits the leaves of a whole model."""
+FEW_TREES, DEPTHS_OF_FEW, LEAVES_OF_FEW = (1, 3), (2, 4, 6, 8, 10, 12, 15, 20, 30, 40), (15, 63, 255, 1000, 4096)
+"""The grid of a few trees, which libraries grow deeper: one of 255 leaves over 8 columns had depth 18."""
 MOST_LEAVES = 1 << 18
 DIFFERENT = 24
 """The number of trees that are grown. Further trees are copies of these with other columns."""
@@ -67,8 +72,11 @@ WALKS_SINCE = "2026-11-29 13:55"
 """When tvm's kernels changed (UTC), see `Kernels`."""
 QUICK_WALKS = ("znver5",)
 """Processors of `Dialect.quick_walks`."""
-FIXED = (FURTHER_PLANE, WITHOUT_KEYS)
+FIXED = (FURTHER_PLANE,)
 """Work whose times are not fitted to the grid, though it is there."""
+OF_FEW = (WITHOUT_KEYS, ALONE_WITHOUT_KEYS, IN_TURN)
+"""Work that (nearly) only ensembles of FEW_TREES do, besides that OF_ONE_TREE. Its times are fitted to these, and all others without them:
+a time that serves both was wrong for many trees."""
 WITHOUT_PAIRS = ("znver3", "znver4")
 """Processors that scan chunks one by one (`pairing`)."""
 
@@ -132,18 +140,27 @@ class Point:
 
 
 def grid() -> list[Model]:
-    """All models, in a random order with a fixed seed. Most have 28 columns, float32 and one output."""
+    """All models, in a random order with a fixed seed. Most have 28 columns, float32 and one output. Models of few trees come last."""
     random = np.random.default_rng(SEED)
-    sizes = {
-        (depth, trees, min(1 << depth, limit, MOST_LEAVES // trees))
-        for depth, trees, limit in itertools.product(DEPTHS, TREES, LEAVES)
-    }
+    models = _models(random, itertools.product(DEPTHS, TREES, LEAVES), {10: 0.2, 28: 0.6, 100: 0.2}, 0)
+    few = _models(
+        random, itertools.product(DEPTHS_OF_FEW, FEW_TREES, LEAVES_OF_FEW), {4: 0.2, 10: 0.2, 28: 0.4, 100: 0.2}, len(models)
+    )
+    return models + few
+
+
+def _models(
+    random: np.random.Generator, sizes: Iterable[tuple[int, int, int]], widths: dict[int, float], first: int
+) -> list[Model]:
+    """Models of these (depth, trees, most leaves of a tree). Their seeds begin at `first`. Trees with too few leaves for their depth are
+    left out. widths: number of columns → its share."""
+    possible = {(depth, trees, min(1 << depth, limit, MOST_LEAVES // trees)) for depth, trees, limit in sizes if limit > depth}
     models = []
-    for depth, trees, leaves in sorted(sizes):
+    for depth, trees, leaves in sorted(possible):
         outputs, vector = [(1, False), (3, False), (4, True)][random.choice(3, p=[0.7, 0.15, 0.15])]
-        columns, dtype = int(random.choice([10, 28, 100], p=[0.2, 0.6, 0.2])), str(random.choice(["f32", "f64"], p=[0.8, 0.2]))
+        columns, dtype = int(random.choice([*widths], p=[*widths.values()])), str(random.choice(["f32", "f64"], p=[0.8, 0.2]))
         cuts = int(random.choice([255, 4000]))
-        models.append(Model(depth, trees, leaves, columns, dtype, outputs, vector, cuts, len(models)))
+        models.append(Model(depth, trees, leaves, columns, dtype, outputs, vector, cuts, first + len(models)))
     return [models[i] for i in random.permutation(len(models))]
 
 
@@ -308,9 +325,7 @@ def fit(costs: str, points: Sequence[Point], known: Times = MappingProxyType({})
 
     Times far behind the fastest count less, since no choice depends on them. Work such as "walk: row and step" is that of another strategy,
     which stands before this one, and has its coefficient; the `known` one if that was not measured. All work of such a strategy is among
-    the results. FIXED work has the known coefficient, too."""
-    from scipy.optimize import nnls
-
+    the results. FIXED work has the known coefficient, too, and so has work OF_FEW trees where none of these was measured."""
     found: dict[str, dict[str, float]] = {}
     for strategy in work_of(costs):
         used = [point for point in points if strategy in point.seconds]
@@ -320,19 +335,38 @@ def fit(costs: str, points: Sequence[Point], known: Times = MappingProxyType({})
         names = list(dict.fromkeys(name for row in counts for name in row))
         parts = [name.partition(": ") for name in names]
         shared = {"".join(each): {**known, **found}.get(each[0], {}).get(each[2], 0.0) for each in parts if each[1]}
-        shared |= {name: known.get(strategy, {}).get(name, 0.0) for name in FIXED if name in names}
-        names = [name for name in names if name not in shared]
-        times = np.array([1e9 * point.seconds[strategy] for point in used])
-        rest = 1 - np.array([estimate(shared, row) for row in counts]) / times
-        weight = np.array([point.best / point.seconds[strategy] for point in used]) ** 0.5
-        matrix = np.array([[row.get(name, 0.0) for name in names] for row in counts]) * (weight / times)[:, None]
-        scale = np.maximum(matrix.max(axis=0), 1e-300)
-        values = nnls(matrix / scale, weight * rest, maxiter=10_000)[0] / scale
+        shared |= {name: known.get(strategy, {}).get(name, 0.0) for name in names if name in FIXED or _of_few(name)}
+        own = [name for name in names if name not in shared]
+        few = [name for name in names if _of_few(name)]
+        is_few = np.array([point.model.trees in FEW_TREES for point in used])
+        pairs = list(zip(used, counts, strict=True))
+        fitted = shared | _least_squares(strategy, [pairs[i] for i in np.flatnonzero(~is_few)] if few else pairs, own, shared)
+        fitted |= _least_squares(strategy, [pairs[i] for i in np.flatnonzero(is_few)], few, fitted)
         for other in [each for each in found if any(name.startswith(f"{each}: ") for name in shared)]:
-            shared |= {f"{other}: {name}": time for name, time in found[other].items()}
-        fitted = {name: float(f"{value:.3g}") for name, value in zip(names, values, strict=True)} | shared
+            fitted |= {f"{other}: {name}": time for name, time in found[other].items()}
         found[strategy] = {name: value for name, value in fitted.items() if value > 0}
     return found
+
+
+def _of_few(name: str) -> bool:
+    return name in OF_FEW or name.endswith(OF_ONE_TREE)
+
+
+def _least_squares(
+    strategy: str, used: Sequence[tuple[Point, Mapping[str, float]]], names: Sequence[str], others: Mapping[str, float]
+) -> dict[str, float]:
+    """The coefficients of some kinds of work, by these points and their work. others: those of all other kinds. Empty without points."""
+    from scipy.optimize import nnls
+
+    if not used or not names:
+        return {}
+    times = np.array([1e9 * point.seconds[strategy] for point, _ in used])
+    rest = 1 - np.array([estimate({**others, **dict.fromkeys(names, 0.0)}, row) for _, row in used]) / times
+    weight = np.array([point.best / point.seconds[strategy] for point, _ in used]) ** 0.5
+    matrix = np.array([[row.get(name, 0.0) for name in names] for _, row in used]) * (weight / times)[:, None]
+    scale = np.maximum(matrix.max(axis=0), 1e-300)
+    values = nnls(matrix / scale, weight * rest, maxiter=10_000)[0] / scale
+    return {name: float(f"{value:.3g}") for name, value in zip(names, values, strict=True)}
 
 
 def chosen(costs: str, factors: dict[str, dict[str, float]], points: Sequence[Point], known: bool) -> list[str]:

@@ -9,7 +9,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from hbc.compiler.costs import FURTHER_PLANE, KEYS_IN_MEMORY, OF_ONE_TREE, WITHOUT_KEYS, Shape, Work, beyond
+from hbc.compiler.costs import (
+    ALONE_WITHOUT_KEYS,
+    FURTHER_PLANE,
+    IN_TURN,
+    KEYS_IN_MEMORY,
+    OF_ONE_TREE,
+    WITHOUT_KEYS,
+    Shape,
+    Work,
+    beyond,
+)
 from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, WALK_ROWS
 from hbc.compiler.tvm.trees.column_tiles import CHUNK
 from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
@@ -49,18 +59,23 @@ COST_OF_HALF = 0.65
 """The time of a chunk of 32 rows over that of one of 64."""
 COST_OF_PAIR = 0.73
 """The time of two chunks of 64 rows that are scanned together over that of two alone (Zen 5)."""
+TREES_AT_ONCE = 16
+"""The trees of a row that go through patches at once. The visits to patches of fewer trees wait for each other."""
+FREE_COLUMNS = 4
+"""The columns that take the strategy "select" no time."""
 SPLITS_IN_PATCH = 10
 """The splits of a patch, on average."""
 
 
 def walk(s: Shape, rows: int, lone: bool = True) -> Mapping[str, float]:
-    """The work of walk.py: 16 rows walk a tree together, and all wait for the deepest. Each of the last rows walks 16 trees together. lone:
-    whether walks of fewer steps than columns make no keys (lone.py)."""
+    """The work of walk.py: 16 rows walk a tree together, and all wait for the deepest. Each of the last rows walks up to 16 trees together.
+    lone: whether walks of fewer steps than columns make no keys (lone.py)."""
     leaves = {"call": 1, "row and tree": rows * s.trees, "row and value of a leaf": rows * s.trees * s.width}
-    if lone and s.columns > s.steps:
-        return leaves | {WITHOUT_KEYS: rows * s.steps}
     single = rows % WALKS
     together = rows - single
+    if lone and s.columns > s.steps:
+        levels = -(-s.trees // WALKS) * s.steps / max(s.trees, 1)
+        return leaves | {WITHOUT_KEYS: together * s.steps, ALONE_WITHOUT_KEYS: single * levels}
     node, steps = 2 * s.bytes, s.steps
     tile = node * 2 * s.splits / max(s.trees, 1) * TREES_IN_TILE
     read = -(-together // WALK_ROWS) * min(2 * s.splits, min(together, WALK_ROWS) * steps)
@@ -96,6 +111,7 @@ def patches(s: Shape, rows: int, wide: bool = True, tops: bool = True, walks: bo
         "walk: row and column": rows * s.columns,
         "row and value of a leaf": rows * s.trees * s.width,
         "row and patch": visits,
+        IN_TURN: (rows - scanned) * passes * max(1 - s.trees / TREES_AT_ONCE, 0) if few else 0,
         "row and patch of keys in many registers": visits if many_registers else 0,
         KEYS_IN_MEMORY: visits if wide and s.columns > MOST_IN_REGISTERS else 0,
         "row and patch, by doublings beyond L2": (visits + behind) * beyond(size / (1 if few else max(s.trees, 1)), L2),
@@ -136,17 +152,12 @@ def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
     gathered = 0 if wide or leaves <= WIDTHS_IN_PARTS[1] else chunks * values
-    narrow = s.narrow if chunks else 0
-    planes = s.planes if wide else s.columns
-    ranked = rows if in_lanes else rows - rest
-    one_by_one = 0 if wide else _searched_alone(ranked, ROWS_OF_PLANES + 1 if in_lanes else LEAST_TOGETHER)
+    ranked = _ranked(
+        s, rows if in_lanes else rows - rest, wide, ROWS_OF_PLANES + 1 if in_lanes else LEAST_TOGETHER, bool(chunks)
+    )
     work: dict[str, float] = {
         "call": 1,
-        f"row and column of {8 * s.bytes} bits": (ranked - one_by_one) * (s.columns - narrow),
-        f"single row and column of {8 * s.bytes} bits": one_by_one * (s.columns - narrow),
-        "row and narrow column": ranked * narrow,
-        "row and plane": ranked * (planes - narrow),
-        FURTHER_PLANE: ranked * (s.planes - planes),
+        **ranked,
         "row and output": 0 if s.numbers else rows * s.outputs,  # numbers are stored as they are
         "256 rows and split": together * splits,
         "64 rows and split": (chunks - together) * splits,
@@ -196,29 +207,40 @@ def _searched_alone(rows: int, least: int) -> int:
 
 
 def _one_tree_scan(s: Shape, rows: int, wide: bool) -> Mapping[str, float]:
-    """The work of one_tree_scan.py. Its kinds have coefficients of their own, since nothing is added."""
+    """The work of one_tree_scan.py. Nothing is added. So what is done for each row, and for a chunk of rows, has times of its own."""
     together, chunks, rest = _chunks(rows, ROWS_ALONE, wide)
-    ranked, bits = rows - rest, 8 * s.bytes
-    one_by_one = 0 if wide else _searched_alone(ranked, LEAST_TOGETHER)
-    own = {
-        "row and output": rows * s.outputs,
-        f"row and column of {bits} bits": (ranked - one_by_one) * s.columns,
+    own = {"row and output": rows * s.outputs, "64 rows": chunks, "single row and step": rest * s.depth}
+    return {
+        "call": 1,
+        **_ranked(s, rows - rest, wide, LEAST_TOGETHER, bool(chunks)),
         "256 rows and split": together * s.splits,
         "64 rows and split": (chunks - together) * s.splits,
-        "64 rows": chunks,
-        "single row and step": rest * s.depth,
+        **{name + OF_ONE_TREE: count for name, count in own.items()},
     }
-    searched = {f"single row and column of {bits} bits": one_by_one * s.columns}
-    return {"call": 1} | searched | {name + OF_ONE_TREE: count for name, count in own.items()}
+
+
+def _ranked(s: Shape, ranked: int, wide: bool, least: int, chunks: bool) -> dict[str, float]:
+    """The work of finding the ranks of so many rows. Without AVX-512, fewer than `least` rows of a chunk are searched one by one. chunks:
+    whether there are any; only for these are narrow columns ranked in another way."""
+    narrow, planes, bits = s.narrow if chunks else 0, s.planes if wide else s.columns, 8 * s.bytes
+    one_by_one = 0 if wide else _searched_alone(ranked, least)
+    return {
+        f"row and column of {bits} bits": (ranked - one_by_one) * (s.columns - narrow),
+        f"single row and column of {bits} bits": one_by_one * (s.columns - narrow),
+        "row and narrow column": ranked * narrow,
+        "row and plane": ranked * (planes - narrow),
+        FURTHER_PLANE: ranked * (s.planes - planes),
+    }
 
 
 def select(s: Shape, rows: int) -> Mapping[str, float]:
-    """The work of the strategy "select": every choice of every tree, for vectors of 16 rows. A last one that is not full takes longer."""
+    """The work of the strategy "select": every choice of every tree, for vectors of 16 rows. A last one that is not full takes longer. The
+    first columns hardly count: 10,000 rows of 14 splits take 0.5 ns each over 4 columns, and 2.6 over 11 (Zen 5)."""
     vectors, last = divmod(rows, ROWS_IN_STATEMENT)
     choices = s.splits * (1 if s.numbers else s.width)
     return {
         "call": 1,
-        "row and column": rows * s.columns,
+        "row and column": rows * max(s.columns - FREE_COLUMNS, 0),
         "16 rows and choice": vectors * choices,
         "last rows and choice": choices if last else 0,
         "16 rows": vectors,
