@@ -22,8 +22,9 @@ import numpy as np
 import hbc
 from benchmarks import report
 from benchmarks.answers import check
+from benchmarks.grid import DEPTHS, SEED, TREES
 from benchmarks.session import Run, versions
-from benchmarks.strategies import BACKENDS, DEPTHS, SEED, TREES
+from benchmarks.strategies import BACKENDS
 from benchmarks.timing import Call
 from benchmarks.trained import Array
 from benchmarks.trees import FEATURES
