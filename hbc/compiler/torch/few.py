@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hbc.compiler.torch.leaves import ROWS_OF
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
@@ -100,7 +101,7 @@ def pack_blocks(
     that of the block. A number below B is a block's. A leaf's has B added for each step that is left. In such a step it counts as
     block B, whose tests are never passed and whose change is -B.
     meaning i32[2^tests]: the exit for each outcome of the tests. digits [tests]: 1, 2, 4 …
-    where i64[V · T]: the column of the result to which each value of a leaf belongs, if leaves have values.
+    where i64[V · T]: the column of the result to which each value of a leaf belongs, if leaves have values, in the order of `pack_values`.
     Tests are numbered level by level: 2i + 1 and 2i + 2 lie below i."""
     depth = int(op.depths.max(initial=0))
     steps = steps_of(depth)
@@ -154,7 +155,7 @@ def pack_blocks(
         change.ravel(),
         _meaning(height),
         (2.0 ** np.arange(size)).astype(op.threshold.dtype),
-        where.ravel(),
+        (where.T if len(where) >= ROWS_OF else where).ravel(),
     )
 
 

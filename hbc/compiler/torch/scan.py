@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hbc.compiler.torch.exact import Function, exporting, scripted
 from hbc.compiler.torch.few import BLOCKS, steps_of, sum_of_one_row
-from hbc.compiler.torch.leaves import add_leaves, pack_values
+from hbc.compiler.torch.leaves import add_leaves, of_rows, pack_values, totals, trees_at_once
 from hbc.compiler.torch.ranked import ARRAYS as RANKED
 from hbc.compiler.torch.ranked import edges_of, ranks
 from hbc.compiler.torch.walk import ENCODING, TABLES, depths_of, numbered, reached_by_few, sizes_now, walkable
@@ -99,19 +99,21 @@ def sums(
     together. depths, sizes, steps: those of hbc.compiler.torch.walk.sums, with WALKED."""
     values, target, base, starts = of_leaves
     trees, rows = starts.size(0), x.size(0)
-    total = base.repeat(1, rows)
+    total = totals(base, values, rows)
     if takes_walk(x, trees, nodes, sizes):
         leaf = walked(x, nodes, depths, sizes, steps)
         if rows == 1 and not x.is_cuda:
             return sum_of_one_row(leaf.reshape(-1), values, nodes[2][len(nodes[2]) - 1], base)
-        add_leaves(total, leaf, values, target, torch.empty(trees * rows, dtype=values.dtype, device=x.device))
-        return total.t()
+        step = trees_at_once(values, trees, rows)
+        add_leaves(total, leaf, values, target, total.new_empty([step * total.size(1)]), step)
+        return of_rows(total, values)
     leaf = scan(x, splits, counts, few, lanes)
-    memory = torch.empty(at_once * rows, dtype=values.dtype, device=x.device)
+    step = at_once if few < 0 else trees_at_once(values, at_once, rows)
+    memory = total.new_empty([step * total.size(1)])
     for first in range(0, trees, at_once):
         some = leaf[first : first + at_once].to(torch.int32).add_(starts[first : first + at_once])
-        add_leaves(total, some, values, target[first : first + at_once], memory)
-    return total.t()
+        add_leaves(total, some, values, target[first : first + at_once], memory, step)
+    return of_rows(total, values)
 
 
 def ids(

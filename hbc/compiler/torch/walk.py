@@ -24,7 +24,7 @@ from torch import Tensor
 
 from hbc.compiler.torch.exact import Function, exporting, scripted, tracing
 from hbc.compiler.torch.few import BLOCKS, FEW, FEW_EAGER, by_blocks, pack_blocks, steps_of, sum_of_one_row, takes_blocks
-from hbc.compiler.torch.leaves import add_leaves, pack_values
+from hbc.compiler.torch.leaves import add_leaves, of_rows, pack_values, totals, trees_at_once
 from hbc.compiler.torch.ranked import ARRAYS as RANKED
 from hbc.compiler.torch.ranked import in_ranks, nodes, pack_ranked, paths, reversed_bits
 from hbc.compiler.torch.run import BLOCK_BYTES
@@ -246,16 +246,19 @@ def sums(
         if x.size(0) == 1 and not x.is_cuda:
             return sum_of_one_row(reached, values, blocks[len(blocks) - 1], base)
         reached = reached.reshape(x.size(0), count).t()
-        total = base.expand(base.size(0), x.size(0)).clone(memory_format=torch.contiguous_format)
-        add_leaves(total, reached, values, target, torch.empty(reached.numel(), dtype=values.dtype, device=x.device))
-        return total.t()
+        total = totals(base, values, x.size(0))
+        together = trees_at_once(values, count, x.size(0))
+        add_leaves(total, reached, values, target, total.new_empty([together * total.size(1)]), together)
+        return of_rows(total, values)
     x, trees, above, row, step, numbers, places, bits, in_rank = prepared(x, encoding, trees, ranked, sizes, always)
-    total, terms = base.repeat(1, x.size(0)), torch.empty(step * x.size(0), dtype=values.dtype, device=x.device)
+    total = totals(base, values, x.size(0))
+    together = step if always else trees_at_once(values, step, x.size(0))
+    memory = total.new_empty([together * total.size(1)])
     for first in range(0, count, step):
         end = min(first + step, count)
         reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits, in_rank, ranked)
-        add_leaves(total, reached, values, target[first:end], terms)
-    return total.t()
+        add_leaves(total, reached, values, target[first:end], memory, together)
+    return of_rows(total, values)
 
 
 def ids(

@@ -60,14 +60,30 @@ def test_scans_of_few_and_many_rows(name: str) -> None:
         np.testing.assert_array_equal(executable.run("apply", [X[:n]])[0], numbers.evaluate(X[:n]), err_msg=f"{n} rows")
 
 
+@BOTH
+@pytest.mark.parametrize("values", [6, 9])
+@pytest.mark.parametrize("strategy", ["walk", "scan"])
+def test_many_values_of_a_leaf(name: str, strategy: str, values: int) -> None:
+    """They are looked up as rows of a matrix: for one row, in blocks, and for some trees after the other."""
+    rng = np.random.default_rng(values)
+    grown = [random_tree(rng, 40, 4, "f4", rng.normal(size=(30, values)), True) for _ in range(50)]
+    op = replace(join(grown, rng.normal(size=values)), strategy=strategy)
+    X, x = rows_at_thresholds(rng, op, 3_000, 4), matrix("f32", 4)
+    executable = compiled(Graph((x,), {"predict": (op(x),)}), name)
+    for n in (1, 2, 100, 3_000, 0):
+        np.testing.assert_array_equal(executable.run("predict", [X[:n]])[0], op.evaluate(X[:n]), err_msg=f"{n} rows")
+
+
+@pytest.mark.parametrize("values", [1, 7])
 @pytest.mark.parametrize("rows", [1, 100, 5_000])
 @pytest.mark.parametrize("strategy", ["walk", "scan"])
-def test_trees_change_no_buffer_and_have_gradients_of_leaves(strategy: str, rows: int) -> None:
+def test_trees_change_no_buffer_and_have_gradients_of_leaves(strategy: str, rows: int, values: int) -> None:
     """In blocks, level by level, and many rows, NaN among them. All read the same values of leaves, so whatever is trained counts for
     all."""
     rng = np.random.default_rng(0)
     op = replace(
-        join([random_tree(rng, 40, 4, "f8", rng.normal(size=(80, 1)), True) for _ in range(40)], np.zeros(1)), strategy=strategy
+        join([random_tree(rng, 40, 4, "f8", rng.normal(size=(80, values)), True) for _ in range(40)], np.zeros(values)),
+        strategy=strategy,
     )
     X, x = rng.normal(size=(rows, 4)), matrix("f64", 4)
     X[rng.random(X.shape) < 0.2] = np.nan
@@ -81,7 +97,7 @@ def test_trees_change_no_buffer_and_have_gradients_of_leaves(strategy: str, rows
             buffer.requires_grad_()
     program(rows_in).sum().backward()
     trained = [buffer for buffer in program.buffers() if buffer.grad is not None]
-    (leaves,) = (buffer for buffer in trained if buffer.shape[-1] >= op.leaf_counts.sum())
+    (leaves,) = (buffer for buffer in trained if max(buffer.shape) >= op.leaf_counts.sum())
     reached = replace(op, output="leaf").evaluate(X)
     counts = np.unique(reached + 1000 * np.arange(40), return_counts=True)[1]
-    assert sorted(leaves.grad[leaves.grad != 0].tolist()) == sorted(counts)
+    assert sorted(leaves.grad[leaves.grad != 0].tolist()) == sorted(np.repeat(counts, values))

@@ -45,6 +45,7 @@ SMOOTH: dict[str, Callable[[], Any]] = {
 }
 OTHERS: dict[str, Callable[[], Any]] = {
     "forest": lambda: RandomForestClassifier(5, max_depth=4, random_state=0).fit(X, Y),
+    "seven classes": lambda: RandomForestClassifier(5, max_depth=4, random_state=0).fit(X, np.arange(80) % 7),
     "words": lambda: LogisticRegression().fit(X, np.array(["a", "b", "c"])[Y]),
 }
 
