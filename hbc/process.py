@@ -23,6 +23,15 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def in_subinterpreter() -> bool:
+    """Whether this code runs in a subinterpreter of CPython, as under mod_wsgi without `WSGIApplicationGroup %{GLOBAL}`."""
+    if not hasattr(ctypes, "pythonapi"):
+        return False
+    current, number = ctypes.pythonapi.PyInterpreterState_Get, ctypes.pythonapi.PyInterpreterState_GetID
+    current.restype, number.argtypes, number.restype = ctypes.c_void_p, [ctypes.c_void_p], ctypes.c_int64
+    return bool(number(current()))
+
+
 # --- HBC_DEBUG ---------------------------------------------------------------------------------------------------------
 
 PASSES, CHOICES, GRAPHS, SOURCE = 1, 2, 3, 4

@@ -134,3 +134,24 @@ def test_cases_end_well() -> None:
 def test_cases_end_well_every_time(name: str) -> None:
     pytest.importorskip("tvm")
     assert not ends(20, name)
+
+
+def test_a_subinterpreter_hears_that_libraries_do_not_work(tmp_path: Path) -> None:
+    """To import tvm_ffi, torch or onnxruntime there never ends. numpy works, with a warning of its own."""
+    new = sys.version_info >= (3, 13)
+    module, options = ("_interpreters", '"legacy"') if new else ("_xxsubinterpreters", "isolated=False")
+    inner = """
+import hbc
+from hbc.compiler.base import load_compiler, recalled
+heard = []
+for act in (lambda: load_compiler("tvm"), lambda: load_compiler("onnx"), lambda: recalled("tvm", None, None, None)):
+    try:
+        act()
+    except hbc.BackendUnavailableError as error:
+        heard.append("subinterpreter" in str(error))
+load_compiler("numpy")
+open(PATH, "w").write(str(heard))
+"""
+    code = f"import {module} as i; i.run_string(i.create({options}), {inner.replace('PATH', repr(str(tmp_path / 'out')))!r})"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True, timeout=60)
+    assert (tmp_path / "out").read_text() == "[True, True, True]"

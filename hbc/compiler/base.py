@@ -17,6 +17,7 @@ from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.types import Array, DType, TensorType
 from hbc.lazy import record
+from hbc.process import in_subinterpreter
 
 if TYPE_CHECKING:
     from hbc.compiler.costs import OneHotCosts
@@ -461,13 +462,25 @@ def code_versions(name: str) -> dict[str, str]:
 def _calls(name: str) -> Any:
     """The module that calls compiled code. It needs less than the compiler does."""
     backend = _backend(name)
+    _require_main_interpreter(name, backend)
     try:
         return importlib.import_module(backend.calls)
     except (ImportError, OSError) as error:
         raise BackendUnavailableError(backend=name, reason=str(error), extra=backend.extra) from error
 
 
+def _require_main_interpreter(name: str, backend: Backend) -> None:
+    """Raise BackendUnavailableError in a subinterpreter. To import the libraries there (tvm_ffi, PyTorch, ONNX Runtime) never ends."""
+    if backend.packages and in_subinterpreter():
+        raise BackendUnavailableError(
+            backend=name,
+            reason="its libraries do not work in a subinterpreter of Python",
+            advice='Use the main interpreter (mod_wsgi: WSGIApplicationGroup %{GLOBAL}), or backend="numpy".',
+        )
+
+
 def _require_packages(name: str, backend: Backend) -> None:
+    _require_main_interpreter(name, backend)
     missing = [package for package in backend.packages if importlib.util.find_spec(package) is None]
     if missing:
         raise BackendUnavailableError(backend=name, reason=f"{' and '.join(missing)} not installed", extra=backend.extra)
