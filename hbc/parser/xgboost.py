@@ -182,7 +182,7 @@ class BoosterOutputs:
     rounds: tuple[int, int] | None = None
     """The rounds of trees that count, from the first to before the second; None: all."""
     in_place: bool = False
-    """Whether margins are those of inplace_predict rather than of a DMatrix. With dart they differ, see `_ensemble`."""
+    """Whether margins are those of inplace_predict rather than of a DMatrix. With dart they differ before 3.4, see `_ensemble`."""
 
     @cached_property
     def _trees(self) -> tuple[TreeEnsemble, PlaneTable]:
@@ -223,13 +223,15 @@ def _ensemble(learner: Learner, rounds: tuple[int, int] | None, in_place: bool) 
     if there are no trees. The sums are `exact` if XGBoost's order of additions shows in its predictions.
 
     The trees of dart replace each other, so that large values cancel: in another order, or more exactly, sums differed from XGBoost's
-    by 2e-5 of their size. Hence `exact`, and the very values that it adds: of a tree's values v and its weight w, v · w in float32. Its
-    inplace_predict takes the base score b off a tree's prediction, which has begun with it, so that rounding leaves (v + b - b) · w.
+    by 2e-5 of their size. Hence `exact`, and the very values that it adds: of a tree's values v and its weight w, v · w in float32. Before
+    3.4, inplace_predict takes the base score b off a tree's prediction, which has begun with it, so that rounding leaves (v + b - b) · w.
+    From 3.4 on, dart is a gbtree whose model has the weights.
     """
     booster = learner.document["gradient_booster"]
     model = learner.model
     documents, target = model["trees"], np.asarray(model["tree_info"], np.int32)
-    weights = np.asarray(booster.get("weight_drop", np.ones(len(documents))), np.float32)
+    weights = np.asarray(model.get("weight_drop", booster.get("weight_drop", ())), np.float32)
+    weights = weights if weights.size else np.ones(len(documents), np.float32)
     if rounds is not None:
         part = slice(*(_end(model, count, learner.n_outputs) for count in rounds))
         documents, target, weights = documents[part], target[part], weights[part]
@@ -239,11 +241,12 @@ def _ensemble(learner: Learner, rounds: tuple[int, int] | None, in_place: bool) 
     trees = [_tree(document, learner.n_outputs, planes) for document in documents]
     if trees[0].values.shape[1] > 1:
         target = np.zeros_like(target)
-    if learner.booster != "dart":
+    if learner.booster != "dart" and (weights == 1).all():
         ensemble = join(trees, learner.base, target)
         return replace(ensemble, exact=_order_shows(ensemble, learner.objective)), planes
     begun = [
-        learner.base[k : k + tree.values.shape[1]] if in_place else np.float32(0) for k, tree in zip(target, trees, strict=True)
+        learner.base[k : k + tree.values.shape[1]] if in_place and learner.booster == "dart" else np.float32(0)
+        for k, tree in zip(target, trees, strict=True)
     ]
     trees = [replace(tree, values=(tree.values + b - b) * w) for tree, b, w in zip(trees, begun, weights, strict=True)]
     return replace(join(trees, learner.base, target), exact=True), planes
@@ -503,4 +506,5 @@ has_own_labels("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")(lambda _: Tru
 
 @returns_without_rows("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")
 def _no_classes(m: Any) -> WithoutRows:
-    return {"predict": ("<i8", (0,)), "predict_proba": ("<f4", (0, 2)), "raw_score": ("<f4", (0,)), "apply": ("<f4", (0,))}
+    labels = "<i4" if m.objective == "multi:softmax" else "<i8"
+    return {"predict": (labels, (0,)), "predict_proba": ("<f4", (0, 2)), "raw_score": ("<f4", (0,)), "apply": ("<f4", (0,))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import warnings
 from pathlib import Path
@@ -13,6 +14,9 @@ import xgboost as xgb
 from installed import older
 
 import hbc
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import N
+from hbc.parser import xgboost
 from hbc.parser.files import read_model
 
 KINDS = ["c", "q", "q", "q"]
@@ -24,6 +28,23 @@ def data() -> tuple[Any, Any]:
     X[:, 0] = rng.integers(0, 30, 300)
     X[rng.random(X.shape) < 0.1] = np.nan
     return X, np.isin(X[:, 0] % 5, [1, 3]) + np.nan_to_num(X[:, 1]) * np.nan_to_num(X[:, 2])
+
+
+@pytest.mark.skipif(not older("xgboost", 3, 4), reason="the installed version writes these documents itself")
+def test_dart_as_version_3_4_writes_it() -> None:
+    """A gbtree whose model has the weights. Its margins are those of a DMatrix, also in place. (Compared with models that 3.4.1 wrote.)"""
+    X, y = data()
+    booster = xgb.XGBRegressor(n_estimators=20, booster="dart", rate_drop=0.5, random_state=0).fit(X, y).get_booster()
+    document = copy.deepcopy(xgboost.read_model(booster).document)
+    old = document["gradient_booster"]
+    model = {**old["gbtree"]["model"], "weight_drop": old["weight_drop"]}
+    learner = xgboost.Learner({**document, "gradient_booster": {"name": "gbtree", "model": model}})
+    x = Input("X", "f32", (N, X.shape[1]))()
+    expected = booster.predict(xgb.DMatrix(X), output_margin=True)
+    for in_place in (False, True):
+        margin = xgboost.BoosterOutputs(learner, in_place=in_place).margin(x)
+        found = Graph((x,), {"predict": (margin,)}).evaluate(X.astype(np.float32))["predict"][0]
+        np.testing.assert_array_equal(found[:, 0], expected)
 
 
 def as_version_2(document: dict[str, Any]) -> dict[str, Any]:
