@@ -11,7 +11,7 @@ from hbc.compiler.torch.ranked import HALVINGS
 from hbc.compiler.torch.ranked import TOP as RANKED_TOP
 from hbc.compiler.torch.run import BLOCK_BYTES
 from hbc.compiler.torch.scan import FEW as SEARCHED
-from hbc.compiler.torch.scan import LANES, WALKED
+from hbc.compiler.torch.scan import LANES, walked_at_most
 from hbc.compiler.torch.walk import ALIKE, AT_ONCE, LEAST_ROWS, levels
 from hbc.ops.tree_ranks import MOST_IN_PLANE
 
@@ -21,9 +21,9 @@ L2 = 1 << 20
 
 
 def scan(s: Shape, rows: int, few: int) -> Mapping[str, float]:
-    """The work of the strategy "scan": that of "walk" for at most WALKED walks. For more it takes as many steps as the largest tree has
-    splits."""
-    if rows * s.trees <= WALKED:
+    """The work of the strategy "scan": that of "walk" for at most `walked_at_most` walks. For more it takes as many steps as the largest
+    tree has splits."""
+    if rows * s.trees <= walked_at_most(s.leaves, s.depth):
         return {f"walk: {name}": count for name, count in walk(s, rows, few).items()}
     numbers, halvings = rows * s.columns, _halvings(s)
     ranking = {"searched number": numbers}

@@ -21,7 +21,7 @@ from hbc.compiler.torch.few import BLOCKS, steps_of, sum_of_one_row
 from hbc.compiler.torch.leaves import add_leaves, of_rows, pack_values, totals, trees_at_once
 from hbc.compiler.torch.ranked import ARRAYS as RANKED
 from hbc.compiler.torch.ranked import edges_of, ranks
-from hbc.compiler.torch.walk import ENCODING, TABLES, depths_of, numbered, reached_by_few, sizes_now, walkable
+from hbc.compiler.torch.walk import AT_ONCE, ENCODING, TABLES, depths_of, numbered, reached_by_few, sizes_now, walkable
 from hbc.ir.graph import Operator
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -40,9 +40,16 @@ halving."""
 LANES = 64
 """Rows are filled up to a multiple of so many, the bytes of a vector. PyTorch tests the rest of a row of a matrix byte by byte: 63 rows of
 500 trees of 31 leaves took 0.92 ms, and 64 take 0.67 (Zen 5)."""
-WALKED = 5 << 11
-"""The largest number of walks (rows × trees) that are walked instead. For few rows the calls of a scan's operators take longer than their
-work, and a walk has fewer: one row of 500 trees of 31 leaves takes 0.14 ms by a walk and 0.47 by a scan, and 20 rows the same (Zen 5)."""
+STEP = 4300
+"""Rows × trees × levels of a walk that take as long as a step of a scan, most of whose time is that of calls where rows are few: 9 µs, and
+2.1 ns for a level (Zen 5)."""
+
+
+def walked_at_most(leaves: int, depth: int) -> int:
+    """The largest number of walks (rows × trees) that are walked instead, for trees of at most so many leaves and levels. One row of 500
+    trees of 31 leaves takes 0.14 ms by a walk and 0.47 by a scan, and 13 rows the same; those of 98 leaves and depth 8 take the walk up to
+    100 rows: 30 take a third of the time of a scan (Zen 5)."""
+    return min(STEP * (leaves - 1) // max(depth, 1), AT_ONCE)
 
 
 def scannable(op: Operator) -> bool:
@@ -68,15 +75,15 @@ def scan(x: Tensor, splits: list[Tensor], counts: list[int], few: int, lanes: in
         rows = torch.constant_pad_nd(rows, [0, -x.size(0) % lanes])
     leaf = torch.zeros([place.size(0), rows.size(1)], dtype=torch.uint8, device=x.device)
     right, other = torch.empty_like(leaf), torch.empty_like(leaf)
-    start = 0
-    for count in counts:
+    # To cut them for all steps at once saves half of the calls.
+    parts = [torch.split_with_sizes(each, counts) for each in (planes, least, lo, change)]
+    for step in range(len(counts)):
         # `moves` is 1 where the row goes right (its rank is at least the split's rank + 1) and its leaf is `lo`.
-        end, candidate = start + count, leaf[:count]
-        torch.index_select(rows, 0, planes[start:end], out=right[:count])
-        torch.bitwise_xor(candidate, lo[start:end], out=other[:count])
-        moves = right[:count].ge_(least[start:end]).gt_(other[:count])
-        candidate.bitwise_xor_(moves.mul_(change[start:end]))
-        start = end
+        count = counts[step]
+        candidate, moves, differs = leaf[:count], right[:count], other[:count]
+        torch.index_select(rows, 0, parts[0][step], out=moves)
+        torch.bitwise_xor(candidate, parts[2][step], out=differs)
+        candidate.bitwise_xor_(moves.ge_(parts[1][step]).gt_(differs).mul_(parts[3][step]))
     return leaf.index_select(0, place).narrow(1, 0, x.size(0))
 
 
@@ -96,7 +103,7 @@ def sums(
     """The sums [N, K] of the values of the leaves that rows reach, added in the order of the trees.
 
     splits, of_leaves, nodes: what `pack` returns. counts, few, lanes: see `scan`. at_once: the number of trees whose leaves are looked up
-    together. depths, sizes, steps: those of hbc.compiler.torch.walk.sums, with WALKED."""
+    together. depths, sizes, steps: those of hbc.compiler.torch.walk.sums, with `walked_at_most`."""
     values, target, base, starts = of_leaves
     trees, rows = starts.size(0), x.size(0)
     total = totals(base, values, rows)
@@ -140,7 +147,7 @@ def ids(
 
 
 def takes_walk(x: Tensor, trees: int, nodes: list[list[Tensor]], sizes: list[int]) -> bool:
-    """Whether the rows x are walked. sizes: those of hbc.compiler.torch.walk.sums, with WALKED."""
+    """Whether the rows x are walked. sizes: those of hbc.compiler.torch.walk.sums, with `walked_at_most`."""
     return len(nodes[0]) > 0 and sizes[1] > 0 and 0 < x.size(0) * trees <= sizes[1]  # torch.export cannot multiply the rows
 
 
@@ -212,14 +219,14 @@ def row_bytes(op: TreeEnsemble) -> int:
 def scanner(op: TreeEnsemble) -> Function:
     """The function that computes an ensemble, from the numbers of rows and then `pack(op)`."""
     counts, depths, compute = _counts(op), depths_of(op), sums if op.output == "sum" else ids
-    steps = steps_of(max(depths))
+    steps, walked = steps_of(max(depths)), walked_at_most(int(op.leaf_counts.max()), max(depths))
     ends = itertools.accumulate([SPLITS, 4 if op.output == "sum" else 2, ENCODING, TABLES, BLOCKS])
     parts = list(itertools.pairwise([0, *ends, None]))
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
         splits, of_leaves, *nodes = (list(parameters[start:end]) for start, end in parts)
         few, lanes = (-1, 1) if exporting() else (FEW, LANES)
-        sizes = sizes_now(WALKED)
+        sizes = sizes_now(walked)
         return scripted(compute)(x, splits, of_leaves, counts, few, lanes, TREES_AT_ONCE, nodes, depths, sizes, steps)
 
     return run

@@ -48,11 +48,11 @@ def test_few_rows_are_walked_by_blocks(name: str, depth: int, strategy: str, mon
 
 @BOTH
 def test_scans_of_few_and_many_rows(name: str) -> None:
-    """Up to WALKED rows × trees are walked, in blocks or level by level, and more are scanned, LANES rows at once."""
+    """Up to `walked_at_most` rows × trees are walked, in blocks or level by level, and more are scanned, LANES rows at once."""
     rng = np.random.default_rng(3)
     grown = [random_tree(rng, [2, 1, 40, 9][i % 4], 4, "f4", rng.normal(size=(30, 2)), i % 3 == 0) for i in range(200)]
     op = replace(join(grown, np.array([0.5, -1.0])), strategy="scan")
-    numbers, most = replace(op, output="leaf"), scan.WALKED // 200
+    numbers, most = replace(op, output="leaf"), scan.walked_at_most(40, int(op.depths.max())) // 200
     X, x = rows_at_thresholds(rng, op, 300, 4), matrix("f32", 4)
     executable = compiled(Graph((x,), {"predict": (op(x),), "apply": (numbers(x),)}), name)
     for n in (1, 2, most, most + 1, 64, 65, 127, 300, 0):
