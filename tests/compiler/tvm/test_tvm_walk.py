@@ -120,11 +120,11 @@ def test_keys_of_numbers_in_order(
             np.testing.assert_array_equal(executable.run("predict", [some])[0], op.evaluate(some), strict=True)
 
 
-@pytest.mark.parametrize("strategy", ["walk", "patches"])
+@pytest.mark.parametrize("strategy", ["walk", "patches", "scan"])
 @pytest.mark.parametrize("given", ["f8", "i8"])
 @pytest.mark.parametrize("features", [3, 5, 16, 40])
-def test_keys_of_numbers_that_are_converted(features: int, given: str, strategy: str) -> None:
-    """The caller's rows are converted to float32 in registers. Among them are numbers beside those that are float32."""
+def test_numbers_are_converted_in_registers(features: int, given: str, strategy: str) -> None:
+    """The caller's rows become float32, then keys or ranks. Among them are numbers beside those that are float32."""
     rng = np.random.default_rng(features)
     op = join([random_tree(rng, 120, features, "f4", rng.normal(size=(300, 1)), True) for _ in range(2)], np.ones(1), None)
     op = replace(op, threshold=op.threshold * np.float32(1 if given == "f8" else 1e9), strategy=strategy)

@@ -49,6 +49,11 @@ class Callers(NamedTuple):
         """The numbers of a row."""
         return self.array.shape[1]
 
+    @property
+    def bytes(self) -> int:
+        """The size of a number of the array."""
+        return int(np.dtype(self.array.dtype).itemsize)
+
     def runs(self) -> Callable[[Expr, int], Expr]:
         """(place in C order, how many) → consecutive numbers as a vector. TVM keeps a run whole only if it begins at a loop variable."""
         flat, dtype = as_vector(self.array), DTYPES[self.dtype]
