@@ -16,6 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import hbc
 from benchmarks import strategies as benchmark
+from benchmarks.grid import DEPTHS, DEPTHS_OF_FEW
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.costs import FILE, RANGE, WITHOUT_AVX512, Shape, choose, duration, estimate, estimates, fastest, on
 from hbc.ir.graph import Input
@@ -50,7 +51,7 @@ def test_ensembles_are_what_the_grid_says(small: TreeEnsemble) -> None:
         assert len(np.unique(op.leaves(np.random.default_rng(0).random((200, 5)).astype(op.threshold.dtype))[:, 0])) > 5
     models = benchmark.grid()
     assert models == benchmark.grid()
-    assert {m.depth for m in models} == set(benchmark.DEPTHS)
+    assert {m.depth for m in models} == {*DEPTHS, *DEPTHS_OF_FEW}
 
 
 OF_TVM = (WITHOUT_AVX512, on("tvm", "sapphirerapids"), on("tvm", "znver5"))
