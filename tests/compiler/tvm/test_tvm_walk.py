@@ -126,7 +126,8 @@ def test_keys_of_numbers_in_order(
 def test_numbers_are_converted_in_registers(features: int, given: str, strategy: str) -> None:
     """The caller's rows become float32, then keys or ranks. Among them are numbers beside those that are float32."""
     rng = np.random.default_rng(features)
-    op = join([random_tree(rng, 120, features, "f4", rng.normal(size=(300, 1)), True) for _ in range(2)], np.ones(1), None)
+    values = rng.integers(-99, 99, (300, 1)).astype(np.float64)
+    op = join([random_tree(rng, 120, features, "f4", values, True) for _ in range(2)], np.ones(1), None)
     op = replace(op, threshold=op.threshold * np.float32(1 if given == "f8" else 1e9), strategy=strategy)
     X = rows_at_thresholds(rng, op, 200, features).astype(np.float64)
     near = [X, np.nextafter(X, np.inf), np.nextafter(X, -np.inf), X * (1 + 2.0**-25)]

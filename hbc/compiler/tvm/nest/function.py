@@ -273,13 +273,16 @@ class Block(FunctionBuilder):
     def _part(self, node: Node, op: tensor.Concat, index: Sequence[Expr], row: Row) -> Expr:
         """One element of a `Concat`. Only the operand that has it is computed."""
         axis, start, parts = op.axis - 1, 0, list[tuple[int, Expr]]()
+        at = index[axis]
         for source in node.inputs:
-            if width := int(source.type.shape[op.axis]):
-                parts.append((start + width, self.read(source, [*index[:axis], index[axis] - start, *index[axis + 1 :]], row)))
-                start += width
+            width = int(source.type.shape[op.axis])
+            elsewhere = isinstance(at, int) and not start <= at < start + width
+            if width and not elsewhere:
+                parts.append((start + width, self.read(source, [*index[:axis], at - start, *index[axis + 1 :]], row)))
+            start += width
         value = parts[-1][1]
         for end, part in reversed(parts[:-1]):
-            value = tirx.if_then_else(tirx.LT(index[axis], tirx.const(end, "int64")), part, value)
+            value = tirx.if_then_else(tirx.LT(at, tirx.const(end, "int64")), part, value)
         return value
 
     def operand(self, source: Node, result: TensorType, index: Sequence[Expr], row: Row) -> Expr:
