@@ -12,7 +12,7 @@ import typer
 
 import hbc
 from hbc.cli.models import require_saved
-from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, print_json
+from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, now_and_then, print_json
 from hbc.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
@@ -173,12 +173,28 @@ def _told(done: Any, seconds: float, bad_rows: Path | None, dry_run: bool) -> st
 
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A context with a function that shows how far it is: on stderr, if that is a terminal. None: nothing is shown."""
-    if quiet or not sys.stderr.isatty():
+    """A context with a function that shows on stderr how far it is. None: nothing is shown."""
+    if quiet:
         yield None
         return
+    clock = Clock()
+
+    def far(now: Progress) -> tuple[str, str]:
+        speed = now.rows / max(clock.seconds, 0.001)
+        return f"{now.files:,} of {now.of:,} files", f"{now.rows:,} rows, {speed:,.0f} rows/s"
+
+    if not sys.stderr.isatty():
+        last = ["opening"]
+
+        def keep(now: Progress) -> None:
+            last[0] = ", ".join(far(now))
+
+        with now_and_then(lambda: last[0]):
+            yield keep
+        return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     columns = (
         TextColumn("{task.fields[files]}", markup=False),
@@ -188,18 +204,12 @@ def _bar(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    clock = Clock()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    with Bar(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task("", total=1.0, files="opening", done="")
 
-        def tell(now: Any) -> None:
-            speed = now.rows / max(clock.seconds, 0.001)
-            shown.update(
-                task,
-                total=None if now.share is None else 1.0,
-                completed=now.share or 0.0,
-                files=f"{now.files:,} of {now.of:,} files",
-                done=f"{now.rows:,} rows, {speed:,.0f} rows/s",
-            )
+        def tell(now: Progress) -> None:
+            files, done = far(now)
+            total = None if now.share is None else 1.0
+            shown.update(task, total=total, completed=now.share or 0.0, files=files, done=done)
 
         yield tell

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
@@ -60,9 +61,18 @@ def print_json(found: Any) -> None:
 @contextmanager
 def progress(doing: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """A line on stderr that says what is being done and for how long, while the context lasts. It gives a function that changes the text.
-    Nothing is shown with `quiet`, or if stderr is no terminal."""
-    if quiet or not sys.stderr.isatty():
+    If stderr is no terminal, it has the lines of `now_and_then`. Nothing is shown with `quiet`."""
+    if quiet:
         yield lambda text: None
+        return
+    if not sys.stderr.isatty():
+        last = [doing]
+
+        def keep(text: str) -> None:
+            last[0] = text
+
+        with now_and_then(lambda: last[0]):
+            yield keep
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -71,6 +81,32 @@ def progress(doing: str, quiet: bool = False) -> Iterator[Callable[[str], None]]
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(doing)
         yield lambda text: shown.update(task, description=text, refresh=True)
+
+
+FIRST_LINE, LINES_APART = 10, 60
+"""Seconds until the first line in a log, and at most between two."""
+
+
+@contextmanager
+def now_and_then(doing: Callable[[], str]) -> Iterator[None]:
+    """While the context lasts, a line on stderr now and then that says for how long it has lasted, and what is being done: after 10, 20 and
+    40 s, and then each minute. So a log (of CI, of cron) shows that a command is alive, and has nothing of a short one. A thread writes."""
+    clock, over = Clock(), threading.Event()
+
+    def write() -> None:
+        apart: float = FIRST_LINE
+        while not over.wait(apart):
+            with suppress(OSError):  # nobody reads it any more
+                print(f"hbc: {clock.seconds:.0f} s: {doing()}", file=sys.stderr, flush=True)
+            apart = min(clock.seconds, LINES_APART)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager

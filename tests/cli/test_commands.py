@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -407,6 +408,36 @@ def test_progress_is_for_terminals(pickled: Path, tmp_path: Path) -> None:
         assert done.returncode == 0
     assert b"compiling model.pkl for numpy" in shown["--json"]
     assert shown["--quiet"] == b""
+
+
+def test_a_log_has_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal, `hbc tune` and others printed nothing for minutes."""
+    from hbc.cli import terminal
+    from hbc.cli.score import _bar
+    from hbc.scoring.job import Progress
+
+    def wait_for(line: str) -> None:
+        said, until = "", time.monotonic() + 60
+        while not re.search(line, said) and time.monotonic() < until:
+            time.sleep(0.01)
+            said += capsys.readouterr().err
+        assert re.search(line, said), said
+
+    monkeypatch.setattr(terminal, "FIRST_LINE", 0.05)
+    with terminal.progress("reading") as tell:
+        wait_for(r"^hbc: \d+ s: reading\n")
+        tell("measuring walk")
+        wait_for(r"(?m)^hbc: \d+ s: measuring walk$")
+    with _bar(quiet=False) as bar:
+        wait_for(r"(?m)^hbc: \d+ s: opening$")
+        assert bar is not None
+        bar(Progress(3000, 0.25, 1, 4))
+        wait_for(r"(?m)^hbc: \d+ s: 1 of 4 files, 3,000 rows, [\d,]+ rows/s$")
+    capsys.readouterr()
+    for quiet in (terminal.progress("reading", quiet=True), _bar(quiet=True)):
+        with quiet:
+            time.sleep(0.2)
+    assert capsys.readouterr().err == ""
 
 
 def test_another_librarys_file_is_not_loaded(tmp_path: Path) -> None:
