@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from installed import older
 from random_trees import random_ensemble
 
 from benchmarks import (
@@ -303,6 +304,7 @@ def test_claims_of_the_paper_hold_or_do_not() -> None:
     )
 
 
+@pytest.mark.skipif(older("sklearn", 1, 8), reason="the drawn pipelines have options of scikit-learn 1.8")
 def test_pipelines_are_the_same_every_time_and_refusals_are_losses() -> None:
     drawn = grammar.draw(500)
     assert [str(each) for each in drawn[:40]] == [str(each) for each in grammar.draw(40)]
