@@ -421,7 +421,7 @@ def _fitted(costs: str, points: Sequence[Point], known: Times) -> dict[str, dict
 
 
 def current(results: dict[str, Any]) -> dict[str, Any]:
-    """The results without the backends whose kernels became faster since (`SINCE`). PyTorch's "scan" walks at most WALKED rows × trees, so
+    """The results without the backends whose kernels became faster since (`SINCE`). PyTorch's "scan" walks a few rows × trees (`walked_at_most`), so
     there it has the times of "walk", also where an older run scanned."""
     found = {name: each for name, each in results["workloads"].items() if each["machine"]["time"] >= SINCE.get(name, "")}
     for name in {"torch", "torchscript"} & found.keys():
@@ -431,11 +431,12 @@ def current(results: dict[str, Any]) -> dict[str, Any]:
 
 def _walked(entry: dict[str, Any]) -> dict[str, Any]:
     """An entry of `as_json` for a model in PyTorch, in which "scan" has the times of "walk" for few rows."""
-    from hbc.compiler.torch.scan import WALKED
+    from hbc.compiler.torch.scan import walked_at_most
 
-    times = {}
+    times, shape = {}, entry["shape"]
+    most = walked_at_most(shape["leaves"], shape["depth"])
     for rows, found in entry["microseconds"].items():
-        both = int(rows) * entry["shape"]["trees"] <= WALKED and found.keys() >= {"scan", "walk"}
+        both = int(rows) * shape["trees"] <= most and found.keys() >= {"scan", "walk"}
         times[rows] = found | {"scan": found["walk"]} if both else found
     return entry | {"microseconds": times}
 
