@@ -421,8 +421,8 @@ def _fitted(costs: str, points: Sequence[Point], known: Times) -> dict[str, dict
 
 
 def current(results: dict[str, Any]) -> dict[str, Any]:
-    """The results without the backends whose kernels became faster since (`SINCE`). PyTorch's "scan" walks a few rows × trees (`walked_at_most`), so
-    there it has the times of "walk", also where an older run scanned."""
+    """The results without the backends whose kernels became faster since (`SINCE`). PyTorch's "scan" walks few rows of few trees
+    (`walked_at_most`), so there it has the times of "walk", also where an older run scanned."""
     found = {name: each for name, each in results["workloads"].items() if each["machine"]["time"] >= SINCE.get(name, "")}
     for name in {"torch", "torchscript"} & found.keys():
         found[name] = found[name] | {"measured": [_walked(entry) for entry in found[name]["measured"]]}
