@@ -43,15 +43,16 @@ test-bare:  ## the tests that need no optional library, in an environment withou
 	$(VENV)-bare/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable . "pytest>=8.2"
 	$(VENV)-bare/bin/python -m pytest
 
+# Left out, here and below, is what compares with files that were made with the versions of constraints.txt.
 test-latest:  ## the test suite with the newest of every library, in an environment of its own (.venv-latest)
 	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.11; none was found. Set PYTHON=/path/to/python3."; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)-latest
 	$(VENV)-latest/bin/python -m pip install --quiet --no-compile --upgrade pip
 	$(VENV)-latest/bin/python -m pip install --quiet --no-compile --upgrade --upgrade-strategy eager --editable ".[test]"
 	$(VENV)-latest/bin/python -m pip freeze
-	$(VENV)-latest/bin/python -m pytest -n auto --dist worksteal
+	$(VENV)-latest/bin/python -m pytest -n auto --dist worksteal $(OF_ONE_RELEASE:%=--ignore=%)
 
-# Left out is what compares with files that were made with the versions of constraints.txt. torch brings CUDA's libraries (3 GB).
+# torch brings CUDA's libraries (3 GB).
 test-least:  ## the test suite with the least versions that hbc's extras take, in an environment of its own (.venv-least)
 	@test -n "$(PYTHON)" || { echo "hbc needs Python >= 3.11; none was found. Set PYTHON=/path/to/python3."; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)-least
