@@ -43,7 +43,8 @@ KEYS_IN_MEMORY = "row and patch of keys in memory"
 """What a visit of a patch takes longer where the keys of a row do not fit in registers. No model of the grid has so many columns. On Zen 5
 100 extra-trees (regressor, 4,000 leaves) take 1.9 µs a row with 784 columns and 1.45 with 256. A sixth of a µs of that are more keys."""
 WITHOUT_KEYS, ALONE_WITHOUT_KEYS = "row and step without keys", "single row and level without keys"
-"""The steps of walks that compare numbers as they stand in a row (lone.py). Nearly all of these walks are of a few trees."""
+"""The steps of walks that compare numbers as they stand in a row (lone.py). Nearly all of these walks are of a few trees. Without AVX-512
+the time of the second is a guess."""
 IN_TURN = "row and patch in turn"
 """What a visit of a patch takes longer where the trees of a row go together and are few, since these visits wait for each other. 1,000 rows
 of one tree of 2,000 leaves over 100 columns take 67 µs by patches, and 33 walked (Zen 5)."""

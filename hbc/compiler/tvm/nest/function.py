@@ -38,7 +38,7 @@ class Row(NamedTuple):
     lane: Expr = None
 
 
-class Callers(NamedTuple):
+class CallersArray(NamedTuple):
     """An array [N, F] of the caller, whose numbers code reads in runs. dtype: that of what is read, which may not be the array's own."""
 
     array: Any
@@ -175,12 +175,12 @@ class Block(FunctionBuilder):
             self.step = T.Bind(tirx.Select(tirx.EQ(rows, one), one, several))
         self.arguments: dict[Node, Any] = {}  # the caller's arrays
 
-    def callers(self, x: Node) -> Callers | None:
+    def callers_array(self, x: Node) -> CallersArray | None:
         """The caller's array whose numbers are those of x, as they stand or converted. None: x is computed in another way."""
         source = x.inputs[0] if isinstance(x.op, tensor.Cast) and x not in self.plan.slots else x
         if source not in self.arguments or "bool" in (source.type.dtype, x.type.dtype):
             return None
-        return Callers(self.arguments[source], x.type.dtype)
+        return CallersArray(self.arguments[source], x.type.dtype)
 
     @contextmanager
     def each_chunk(self, part: str = "all") -> Iterator[Chunk]:

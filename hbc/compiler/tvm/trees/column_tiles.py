@@ -10,15 +10,14 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.function import Block, Callers, Row
+from hbc.compiler.tvm.nest.function import Block, CallersArray, Row
 from hbc.compiler.tvm.nest.transpose import SMALLEST, turned
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
-from hbc.compiler.tvm.tir.vectors import as_vector, prefetch, store
+from hbc.compiler.tvm.tir.vectors import LINE, as_vector, prefetch, store
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import RankedTrees
 
-LINE = 64  # bytes of a cache line
 CHUNK = 64
 """Rows that are ranked together: the ranks of a column in bytes fill a cache line."""
 
@@ -35,7 +34,7 @@ class ColumnTiles:
         bits = int(x.type.dtype[1:])
         self.size = 512 // bits
         self.features = np.unique(ranked.column_feature[columns]).astype(np.int64)
-        self.squares = f.callers(x) is not None and width >= SMALLEST
+        self.squares = f.callers_array(x) is not None and width >= SMALLEST
         """The caller's rows are transposed in squares, with columns that nobody compares too; otherwise number by number."""
         if self.squares:
             size = min(self.size, 1 << (width.bit_length() - 1))
@@ -86,25 +85,25 @@ class ColumnTiles:
     def _prefetch(self, start: Expr, first: Expr, rows: Expr) -> None:
         """Bring the tile's columns of the next chunk near. Only in blocks that are full: behind others come no rows. Rows of a cache line
         or less come by themselves."""
-        f, width, callers = self.f, self.x.type.columns, self._callers()
+        f, width, array = self.f, self.x.type.columns, self._array()
         if self.size < 512 // int(self.x.type.dtype[1:]):
             return
-        flat = as_vector(callers.array)
+        flat = as_vector(array.array)
         full = tirx.EQ(f.rows, tirx.const(f.block, "int64"))
         with T.serial(tirx.const(0, "int64"), tirx.Select(full, rows, tirx.const(0, "int64"))) as row:
-            for line in range(0, self.size, LINE // callers.bytes):
+            for line in range(0, self.size, LINE // array.bytes):
                 prefetch(flat[(f.base + first + CHUNK + row) * width + start + line])
 
-    def _callers(self) -> Callers:
+    def _array(self) -> CallersArray:
         """What `squares` are read from."""
-        callers = self.f.callers(self.x)
-        assert callers is not None
-        return callers
+        array = self.f.callers_array(self.x)
+        assert array is not None
+        return array
 
     def _transpose(self, numbers: Any, start: Expr, begin: int, first: Expr, squares: Expr) -> None:
         """numbers[place · CHUNK + row] = x[first + row, start + place] for the places of one register, from `begin` on."""
-        callers, side, f = self._callers(), self.side, self.f
-        numbers_of, width = callers.runs(), callers.width
+        array, side, f = self._array(), self.side, self.f
+        numbers_of, width = array.runs(), array.width
         with T.serial(tirx.const(0, "int64"), squares) as part:
             outside = (f.base + first + part * side) * width + start + begin
             with ExitStack() as stack:

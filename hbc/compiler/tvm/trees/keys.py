@@ -75,7 +75,7 @@ class Keys:
         self.bits = 32 if x.type.dtype == "f32" else 64
         self.lanes = min(512 // self.bits, 1 << max(numbers.bit_length() - 1, 0))
         in_order = all(column == feature for column, (feature, _) in enumerate(compared[:numbers]))
-        self.in_registers = in_order and self.lanes >= LEAST_LANES and f.lanes > 1 and f.callers(x) is not None
+        self.in_registers = in_order and self.lanes >= LEAST_LANES and f.lanes > 1 and f.callers_array(x) is not None
         self.buffer = T.alloc_buffer((size,), f"uint{self.bits}", scope=f.schedule.scope)
         self.features = f.own(np.array([feature for feature, _ in compared], np.int64), "i64")
         self.missing = f.own(np.array([0 if low else -1 for _, low in compared]), f"i{self.bits}")
@@ -98,13 +98,13 @@ class Keys:
                 value = T.Bind(f.read(self.x, [T.Bind(f.constant(self.features, "i64", column))], Row(row)))
                 self._keep(value, is_nan(value), missing(column, 1), start + column + self.first, seen, 1)
             return
-        callers = f.callers(self.x)
-        assert callers is not None
-        numbers = callers.runs()
+        array = f.callers_array(self.x)
+        assert array is not None
+        numbers = array.runs()
         with f.repeat(T.Bind((count + (self.lanes - 1)) // self.lanes)) as register:
             # The last register overlaps the one before.
             column = T.Bind(tirx.Min(register * self.lanes, self.numbers - self.lanes))
-            origin = (f.base + row) * callers.width + column
+            origin = (f.base + row) * array.width + column
             # TVM keeps a run of elements whole only if it begins at a loop variable.
             with T.serial(origin, origin + 1) as place:
                 value = T.Bind(numbers(place, self.lanes))

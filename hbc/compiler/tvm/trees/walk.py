@@ -42,7 +42,7 @@ from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import let
-from hbc.compiler.tvm.tir.vectors import prefetch
+from hbc.compiler.tvm.tir.vectors import LINE, prefetch
 from hbc.compiler.tvm.trees.categories import Codes, n_features, pack_sets
 from hbc.compiler.tvm.trees.keys import Compared, Keys, compared_columns, key_columns, ordered
 from hbc.compiler.tvm.trees.lone import LoneNodes, LoneWalk, pack_lone, walks_alone
@@ -69,7 +69,6 @@ TREES_IN_TILE = 4  # trees that 16 rows walk before the next 16 do: the rows' ke
 TILE = 1 << 18
 """The most bytes of these trees, but one tree there is at least: half of the second-level cache of Zen 3. 100 trees of 12,600 leaves
 (200 KB) take a twelfth less time one by one."""
-LINE = 64  # bytes of a cache line
 MOST_LINES = 128
 """The most cache lines of the next tile for which a group of 16 rows asks. Where there were more, most lines would be of no use. 100 trees
 of 12,600 leaves take 0.8 of the time so for 500 rows (101 lines) and 0.65 for 1,000; 100 rows stay as they were (Zen 3)."""
@@ -438,8 +437,8 @@ class Sums:
 
 
 class RowWalk:
-    """Emits walks of one row at a time: of several trees at once, and of no more than there are. One tree takes a third of the time so that
-    it takes among 15 walks of nothing."""
+    """Emits walks of one row at a time: of several trees at once, but of no more than there are. 16 walks at once, 15 of them of no tree,
+    take a row of one tree three times as long as one walk."""
 
     def __init__(self, sums: Sums) -> None:
         self.sums = sums
