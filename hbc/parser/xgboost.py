@@ -436,9 +436,9 @@ class Estimator:
     def margin(self, min_rows: int = 0) -> Node:
         return self.booster.margin(self.read(in_place=self.booster.has_trees, min_rows=min_rows))
 
-    def output(self) -> Node:
+    def output(self, min_rows: int = 0) -> Node:
         """The margins through the link, f32[N, K] or f32[N]. A regressor's `predict` returns them, a classifier makes labels from them."""
-        return flat(link(self.booster.learner.objective, self.margin()))
+        return flat(link(self.booster.learner.objective, self.margin(min_rows)))
 
     def others(self) -> dict[str, Node]:
         """Two more methods: `raw_score` (`predict` with output_margin=True) and, if there are trees, `apply`."""
@@ -474,14 +474,16 @@ def xgb_classifier(m: Any, x: Node | Frame) -> Result:
     estimator, n_classes = Estimator(m, x), int(m.n_classes_)
     output = estimator.output()
     columns = output.type.columns if len(output.type.shape) == 2 else 1
+    # XGBoost 3.4 takes an array [0, 0] for zero rows, and numpy's argmax, which it calls for other than two classes, fails for it.
+    labelled = estimator.output(min_rows=int(n_classes != 2 and since(3, 4, "xgboost")))
     if columns > 1 and n_classes != 2:
-        predicted = t.argmax(output, 1)
+        predicted = t.argmax(labelled, 1)
     elif columns > 1:  # multilabel: each output is 0 or 1
-        predicted = t.cast(t.less(0.5, output), "f64")
+        predicted = t.cast(t.less(0.5, labelled), "f64")
     elif m.objective == "multi:softmax":
-        predicted = t.cast(output, "i32")
+        predicted = t.cast(labelled, "i32")
     else:
-        predicted = t.cast(t.less(0.5, output), "i64")
+        predicted = t.cast(t.less(0.5, labelled), "i64")
     if m.objective == "multi:softmax":
         proba = Softmax()(estimator.margin(min_rows=1))  # XGBoost calls scipy's softmax here, which fails for zero rows
     elif columns > 1 and (n_classes == columns or n_classes == 2):
@@ -498,7 +500,8 @@ def xgb_classifier(m: Any, x: Node | Frame) -> Result:
     "xgboost.Booster", "xgboost.XGBModel", "xgboost.XGBRegressor", "xgboost.XGBRFRegressor", "xgboost.XGBRanker"
 )
 def _no_predictions(m: Any) -> WithoutRows:
-    return {"predict": ("<f4", (0,)), "raw_score": ("<f4", (0,)), "apply": ("<f4", (0,))}
+    shape = (0, 0) if since(3, 4, "xgboost") else (0,)
+    return {"predict": ("<f4", shape), "raw_score": ("<f4", shape), "apply": ("<f4", shape)}
 
 
 has_own_labels("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")(lambda _: True)  # int32 with multi:softmax, otherwise int64
@@ -506,5 +509,7 @@ has_own_labels("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")(lambda _: Tru
 
 @returns_without_rows("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")
 def _no_classes(m: Any) -> WithoutRows:
+    if since(3, 4, "xgboost"):  # its `predict` takes two dimensions for several labels
+        return _no_predictions(m) | {"predict": ("<f8", (0, 0)), "predict_proba": ("<f4", (0, 0))}
     labels = "<i4" if m.objective == "multi:softmax" else "<i8"
-    return {"predict": (labels, (0,)), "predict_proba": ("<f4", (0, 2)), "raw_score": ("<f4", (0,)), "apply": ("<f4", (0,))}
+    return _no_predictions(m) | {"predict": (labels, (0,)), "predict_proba": ("<f4", (0, 2))}
