@@ -34,7 +34,7 @@ from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, SECTOR, SMS, on_
 from hbc.compiler.tvm.trees.gpu.planes import fill_planes
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, Bounds, TiledTrees, by_output, threads_for
 from hbc.compiler.tvm.trees.gpu.wide_links import WideLinks
-from hbc.compiler.tvm.trees.ranks import ranked_trees
+from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
 from hbc.ir.graph import Node
 from hbc.ops.tree import TreeEnsemble
 

@@ -34,9 +34,9 @@ from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import as_signed, permute, permute_halves, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import Codes, PackedSets
-from hbc.compiler.tvm.trees.fixed_point import FixedPoint
-from hbc.compiler.tvm.trees.leaf_rows import LeafRows, first_rows
-from hbc.compiler.tvm.trees.planes import Layout, held
+from hbc.compiler.tvm.trees.leaves.fixed_point import FixedPoint
+from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows, first_rows
+from hbc.compiler.tvm.trees.ranks.planes import Layout, held
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, DType
 from hbc.lazy import record

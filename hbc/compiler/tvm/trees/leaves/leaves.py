@@ -25,9 +25,9 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, look_up_parts, permute, places_in_parts, store, vector
-from hbc.compiler.tvm.trees.fixed_point import DIGIT, FixedPoint
-from hbc.compiler.tvm.trees.leaf_rows import LeafRows
-from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.leaves.fixed_point import DIGIT, FixedPoint
+from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
+from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
 from hbc.ir.types import Array
 from hbc.lazy import record
 
