@@ -90,7 +90,7 @@ class LaneTrees:
             first = T.Bind(turn * self.size)
             place = T.Bind(tirx.bitwise_and(turn, tirx.const(1, "int32")) * self.size * self.width + self.values)
             count = T.Bind(tirx.Min(tirx.const(self.size, "int32"), tirx.const(trees, "int32") - first))
-            # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
+            # As `once_if`, with numbers of 32 bits.
             with T.serial(zero, tirx.Cast("int32", tirx.LT(thread, count))):
                 self._walk(T.Bind(first + thread), place + thread * self.width)
             schedule.barrier()

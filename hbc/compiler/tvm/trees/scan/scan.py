@@ -41,7 +41,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
-from hbc.compiler.tvm.tir.vectors import store
+from hbc.compiler.tvm.tir.vectors import once_if, store
 from hbc.compiler.tvm.trees.categories import Codes, pack_sets
 from hbc.compiler.tvm.trees.leaves.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
@@ -63,7 +63,6 @@ from hbc.compiler.tvm.trees.scan.scan_few_rows import (
     PackedLanes,
     SumLanes,
     fits_lanes,
-    once_if,
     pack_lanes,
 )
 from hbc.compiler.tvm.trees.scan.scan_rest import RestLanes, rows_for_lanes
