@@ -1,5 +1,5 @@
-"""`parse` turns a fitted model into graphs: one for each dtype of its
-input, since source libraries compute float32 and float64 differently."""
+"""`parse` turns a fitted model into graphs: one for each dtype of its input, since source libraries compute float32 and float64 in
+different ways."""
 
 from __future__ import annotations
 
