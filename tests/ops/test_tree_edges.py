@@ -35,6 +35,7 @@ WAYS = [
     ("tvm", "walk"),
     ("tvm", "scan"),
     ("tvm", "patches"),
+    ("tvm", "ranges"),
 ]
 ONE = {"n_jobs": 1, "random_state": 0}
 LIGHT = {**ONE, "verbose": -1, "min_child_samples": 1}
@@ -236,14 +237,14 @@ def test_edges(name: str, backend: str, strategy: str) -> None:
     if name.startswith("depth 60"):
         assert max(int(node.op.depths.max()) for node in compiled.graph.nodes if isinstance(node.op, TreeEnsemble)) >= 60
     methods = whole(compiled)
-    turn = list(MODELS).index(name) + (strategy == "scan")  # patches take the methods of walks
+    turn = list(MODELS).index(name) + (strategy == "scan")  # patches and ranges take the methods of walks
     few = backend == "tvm"
     check(name, compiled, methods[turn % min(2, len(methods)) :: 2] if few else methods, np.float64)
     check(name, compiled, [methods[turn % len(methods)]] if few else methods, np.float32)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["walk", "scan", "patches"])
+@pytest.mark.parametrize("strategy", ["walk", "scan", "patches", "ranges"])
 @pytest.mark.parametrize("name", MODELS)
 def test_edges_of_all_methods_on_tvm(name: str, strategy: str) -> None:
     compiled = converted(name, "tvm", strategy)
@@ -280,7 +281,7 @@ def check(name: str, compiled: Any, methods: Sequence[str], dtype: Any) -> None:
                 np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("strategy", ["walk", "scan", "patches"])
+@pytest.mark.parametrize("strategy", ["walk", "scan", "patches", "ranges"])
 @pytest.mark.parametrize("largest", [1e6, 1e8])
 def test_one_huge_leaf_does_not_spoil_small_sums(largest: float, strategy: str) -> None:
     """A row that reaches small leaves only has a small, exact sum."""

@@ -479,6 +479,8 @@ WAYS = (
     ("tvm", "scan", "sum"),
     ("tvm", "patches", "leaf"),
     ("tvm", "patches", "sum"),
+    ("tvm", "ranges", "leaf"),
+    ("tvm", "ranges", "sum"),
     ("torch", "auto", "leaf"),
     ("onnx", "auto", "leaf"),
 )

@@ -27,11 +27,12 @@ from hbc.compiler.tvm.run.targets import host_machine, machine
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.compiler.tvm.trees.categories import join_sets
 from hbc.compiler.tvm.trees.gpu.choice import choose_for_gpu, cycles
-from hbc.compiler.tvm.trees.patches.packed_patches import MOST_IN_REGISTERS, columns_of
-from hbc.compiler.tvm.trees.patches.patches import patchable
-from hbc.compiler.tvm.trees.pieces.pieces_scan import pairing
-from hbc.compiler.tvm.trees.scan.one_tree_scan import scans_one
-from hbc.compiler.tvm.trees.scan.scan import scannable
+from hbc.compiler.tvm.trees.one_tree_scan import scans_one
+from hbc.compiler.tvm.trees.packed_patches import MOST_IN_REGISTERS, columns_of
+from hbc.compiler.tvm.trees.patches import patchable
+from hbc.compiler.tvm.trees.pieces_scan import pairing
+from hbc.compiler.tvm.trees.ranges import rangeable
+from hbc.compiler.tvm.trees.scan import scannable
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rewrite import rewrite
@@ -55,6 +56,10 @@ WORTH_A_SCAN_OF_ONE = 32
 """The same for one tree (one_tree_scan.py). Nested choices would take as long to compile (0.7 s for 60 splits), and each model's anew."""
 WORTH_PATCHES = 512
 """The fewest splits of a tree, on average, for patches. The walk of a smaller tree finds its nodes in the first cache."""
+
+
+LEAST_SORTED = 64
+"""The fewest rows of a call, if they are known, for which ranges come into question."""
 
 
 def _costs_of(options: CompileOptions) -> str:
@@ -117,6 +122,7 @@ class TvmCompiler(Compiler):
             "walk": op.n_trees > 1 or choices > MOST_SELECTED[False] or (rows or ROWS_IN_STATEMENT) < ROWS_IN_STATEMENT,
             "scan": (known or splits >= (WORTH_A_SCAN_OF_ONE if scans_one(op) else WORTH_A_SCAN)) and scannable(op),
             "patches": splits >= WORTH_PATCHES * op.n_trees and patchable(op) and _patches_pay(op, where.dialect),
+            "ranges": (rows or LEAST_SORTED) >= LEAST_SORTED and where.dialect.byte_permute and rangeable(op),
             "select": choices <= MOST_SELECTED[known],
         }
         kernels = (*where.schedule.tree_kernels, "select")

@@ -20,17 +20,16 @@ from hbc.compiler.costs import (
     Work,
     beyond,
 )
-from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, WALK_ROWS
-from hbc.compiler.tvm.trees.leaves.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
-from hbc.compiler.tvm.trees.patches.packed_patches import IN_REGISTERS, LANES, MOST_COLUMNS, MOST_IN_REGISTERS, passed
-from hbc.compiler.tvm.trees.patches.patches import REGISTERS_OF_ROWS, few_in_patches
-from hbc.compiler.tvm.trees.patches.scanned_tops import EXITS, LEAST_ROWS, LEVELS
-from hbc.compiler.tvm.trees.patches.walked_rows import many_rows_walk
-from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
-from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK
-from hbc.compiler.tvm.trees.ranks.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
-from hbc.compiler.tvm.trees.scan.one_tree_scan import ROWS_ALONE
-from hbc.compiler.tvm.trees.scan.scan import (
+from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, WALK_BYTES, WALK_ROWS
+from hbc.compiler.tvm.trees.column_tiles import CHUNK
+from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
+from hbc.compiler.tvm.trees.one_tree_scan import ROWS_ALONE
+from hbc.compiler.tvm.trees.packed_patches import IN_REGISTERS, LANES, MOST_COLUMNS, MOST_IN_REGISTERS, passed
+from hbc.compiler.tvm.trees.patches import REGISTERS_OF_ROWS, few_in_patches
+from hbc.compiler.tvm.trees.pieces_scan import EVERY, PAIR, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
+from hbc.compiler.tvm.trees.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
+from hbc.compiler.tvm.trees.ranges import SIDE, least_rows
+from hbc.compiler.tvm.trees.scan import (
     few_rows_in_lanes,
     most_alone,
     patching,
@@ -38,7 +37,7 @@ from hbc.compiler.tvm.trees.scan.scan import (
     rows_take_patches,
     walking,
 )
-from hbc.compiler.tvm.trees.scan.scan_few_rows import (
+from hbc.compiler.tvm.trees.scan_few_rows import (
     FEW_PLANES,
     MOST_PLANES,
     MOST_PLANES_IN_HALVES,
@@ -49,7 +48,9 @@ from hbc.compiler.tvm.trees.scan.scan_few_rows import (
     pages_pay,
     registers_of,
 )
-from hbc.compiler.tvm.trees.walk.walk import TREES_IN_TILE, WALKS
+from hbc.compiler.tvm.trees.scanned_tops import EXITS, LEAST_ROWS, LEVELS
+from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
+from hbc.compiler.tvm.trees.walked_rows import many_rows_walk
 
 L1, L2 = 32 << 10, 512 << 10
 """The sizes of the first- and second-level caches, in bytes."""
@@ -63,6 +64,8 @@ TREES_AT_ONCE = 16
 """The trees of a row that go through patches at once. The visits to patches of fewer trees wait for each other."""
 FREE_COLUMNS = 4
 """The columns that take the strategy "select" no time."""
+MEAN_RANGE = 204
+"""The leaves of a range, on average."""
 SPLITS_IN_PATCH = 10
 """The splits of a patch, on average."""
 
@@ -98,7 +101,7 @@ def patches(s: Shape, rows: int, wide: bool = True, tops: bool = True, walks: bo
     that is faster (walked_rows.py)."""
     few = not wide or few_in_patches(rows, s.columns)
     if walks and not few and rows >= LEAST_ROWS and many_rows_walk(s):
-        return {f"walk: {name}": count for name, count in walk(s, rows).items()}
+        return _named("walk", walk(s, rows))
     passes = passed(s.splits, s.trees)
     parts = (rows + EVERY - LEAST_ROWS) // EVERY if tops and not few else 0
     scanned, in_tops = min(parts * EVERY, rows), min(s.splits, (EXITS - 1) * s.trees)
@@ -122,6 +125,34 @@ def patches(s: Shape, rows: int, wide: bool = True, tops: bool = True, walks: bo
         "256 rows and split of a top": parts * in_tops,
         "row and patch behind a top": behind,
     }
+
+
+def ranges(s: Shape, rows: int, walks: bool = False) -> Mapping[str, float]:
+    """The work of ranges.py: many rows are sorted and scanned, fewer go through patches or are walked. Ranks are those of a scan.
+    walks: see `patches`."""
+    size = max((s.splits / s.trees + 1) / MEAN_RANGE, 1.0)  # the ranges of a tree
+    block = min(WALK_ROWS, 1 << int(WALK_BYTES / (2 * s.bytes * s.columns)).bit_length() - 1)  # `most_rows` of plan.py
+    if min(rows, block) < least_rows(size):
+        if s.bytes == 4 and s.columns <= MOST_COLUMNS:
+            return _named("patches", patches(s, rows, walks=walks))
+        return _named("walk", walk(s, rows))
+    blocks = -(-rows // block)
+    chunks = blocks * (-(-rows // (blocks * ROWS_IN_VECTOR)))
+    # Of the rows of a range, the last chunk is half full.
+    scanned = chunks + blocks * size / 2
+    return {
+        "call": 1,
+        **_named("scan", _ranked(s, rows, True, LEAST_TOGETHER, True)),
+        "row and value of a leaf": rows * s.trees * s.width,
+        "64 rows and range": chunks * s.trees * size,
+        "64 sorted rows and split": scanned * s.splits / size,
+        "64 sorted rows and tile of planes": scanned * s.trees * -(-s.planes // SIDE),
+    }
+
+
+def _named(kernel: str, work: Mapping[str, float]) -> dict[str, float]:
+    """Work that has the times of another strategy."""
+    return {f"{kernel}: {name}": count for name, count in work.items()}
 
 
 def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping[str, float]:
@@ -262,5 +293,6 @@ def strategies(
         "walk": functools.partial(walk, lone=lone),
         "patches": functools.partial(patches, wide=wide, tops=tops, walks=walks),
         "scan": functools.partial(scan, wide=wide, pairs=pairs),
+        **({"ranges": functools.partial(ranges, walks=walks)} if wide else {}),
         "select": select,
     }

@@ -126,7 +126,7 @@ class CpuBlocks(Schedule):
     flattens = True
     columns_in_trees = False
     own_code_for_full_vectors = True
-    tree_kernels = ("walk", "patches", "scan")
+    tree_kernels = ("walk", "patches", "ranges", "scan")
 
     def rows_of_block(self, plan: Plan) -> int:
         return plan.rows

@@ -1,5 +1,5 @@
-"""Scans one tree for many rows: its splits in pieces (split_order.py), with compares into bytes or masks. scan/scan.py has the idea, and
-scans several trees by it; scan/one_tree_scan.py scans one."""
+"""Scans one tree for many rows: its splits in pieces (ranks.py), with compares into bytes or masks. scan.py has the idea, and scans several
+trees by it; one_tree_scan.py scans one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, look_up_twice, many, shuffled, store, vector
-from hbc.compiler.tvm.trees.leaves.leaves import HALF
-from hbc.compiler.tvm.trees.pieces.packed_pieces import PackedPieces
-from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.leaves import HALF
+from hbc.compiler.tvm.trees.packed_trees import PackedPieces
+from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
 from hbc.ir.types import Array, dtype_name
 
 WORDS = HALF // 4  # words in a register of AVX2
@@ -94,9 +94,10 @@ class Chunks:
                 scan(T.Bind(self.whole * ROWS_IN_VECTOR), self.least)
 
 
-def scan_of(f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int) -> PiecesScan:
-    """The scan that suits the processor. splits: trees in pieces. ranks: of `rank_planes`. most: the most rows that go at once."""
-    return (BytesScan if f.dialect.byte_masks else MasksScan)(f, splits, ranks, most)
+def scan_of(f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int | None = None) -> PiecesScan:
+    """The scan that suits the processor. splits: trees in pieces. ranks: of `rank_planes`, or planes as it makes them, `stride` bytes
+    apart. most: the most rows that go at once."""
+    return (BytesScan if f.dialect.byte_masks else MasksScan)(f, splits, ranks, most, f.block if stride is None else stride)
 
 
 class PiecesScan:
@@ -104,8 +105,8 @@ class PiecesScan:
 
     lanes: int  # rows in a register
 
-    def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int) -> None:
-        self.f, self.ranks = f, ranks
+    def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int) -> None:
+        self.f, self.ranks, self.stride = f, ranks, stride
         self.pieces = [
             replace(kind, starts=f.own(kind.starts, "i64"), records=f.own(kind.records, dtype_name(kind.records.dtype)))
             for kind in splits
@@ -136,7 +137,7 @@ class PiecesScan:
 
     def _plane(self, planes: Array, at: Expr, first: Expr) -> Expr:
         """Where the ranks that a split tests begin, for the rows from `first` on."""
-        return T.Bind(tirx.Cast("int64", self.f.constant(planes, dtype_name(planes.dtype), at)) * self.f.block + first)
+        return T.Bind(tirx.Cast("int64", self.f.constant(planes, dtype_name(planes.dtype), at)) * self.stride + first)
 
     def _everywhere(self, array: Array, at: Expr, lanes: int) -> Expr:
         """A word, or a byte four times a word, in all lanes."""
@@ -176,8 +177,8 @@ class MasksScan(PiecesScan):
 
     lanes = ROWS_IN_VECTOR
 
-    def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int) -> None:
-        super().__init__(f, splits, ranks, most)
+    def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int) -> None:
+        super().__init__(f, splits, ranks, most, stride)
         # 0, but LLVM does not know it. Where it knows which bits are 0, it turns `+` into `or`; but only `+` takes one instruction
         # for the rows of a mask.
         self.zero = T.Bind(broadcast(tirx.Cast("uint8", f.size(0)), ROWS_IN_VECTOR))

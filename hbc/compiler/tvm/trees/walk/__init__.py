@@ -1,1 +1,0 @@
-"""The strategy "walk": rows go from node to node."""
