@@ -19,14 +19,14 @@ from hbc.compiler.costs import Shape
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.targets import host_machine
 from hbc.compiler.tvm.tir.dialect import Dialect
-from hbc.compiler.tvm.trees.packed_patches import columns_of, pack_patches
-from hbc.compiler.tvm.trees.packed_patches import cut as patches
-from hbc.compiler.tvm.trees.packed_trees import cut
-from hbc.compiler.tvm.trees.patches import few_in_patches
-from hbc.compiler.tvm.trees.ranks import pieces
-from hbc.compiler.tvm.trees.scanned_tops import LEVELS, pack_tops
-from hbc.compiler.tvm.trees.small_trees import small_trees
-from hbc.compiler.tvm.trees.walked_rows import many_rows_walk
+from hbc.compiler.tvm.trees.patches.packed_patches import columns_of, pack_patches
+from hbc.compiler.tvm.trees.patches.packed_patches import cut as patches
+from hbc.compiler.tvm.trees.patches.patches import few_in_patches
+from hbc.compiler.tvm.trees.patches.scanned_tops import LEVELS, pack_tops
+from hbc.compiler.tvm.trees.patches.walked_rows import many_rows_walk
+from hbc.compiler.tvm.trees.pieces.packed_pieces import cut
+from hbc.compiler.tvm.trees.pieces.split_order import pieces
+from hbc.compiler.tvm.trees.scan.small_trees import small_trees
 from hbc.ir.graph import Graph
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.tensor import Exp, Sigmoid

@@ -13,8 +13,8 @@ from hbc.cache import store
 from hbc.cli.serve import serve
 from hbc.compiler.tvm.nest import schedule
 from hbc.compiler.tvm.plan import plan
-from hbc.compiler.tvm.trees import walk
 from hbc.compiler.tvm.trees.gpu import forks, memory, tile_sizes
+from hbc.compiler.tvm.trees.walk import walk
 from hbc.ir import archive
 from hbc.scoring import run
 from hbc.serve import engine, keeper

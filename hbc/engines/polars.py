@@ -32,8 +32,8 @@ def predict(
     Example:
         >>> import polars, hbc.engines.polars
         >>> labels = hbc.engines.polars.predict(hbc.convert(forest), columns=[polars.all()])
-        >>> polars.DataFrame(X).select(labels).schema
-        Schema([('predict', Boolean)])
+        >>> dict(polars.DataFrame(X).select(labels).schema)
+        {'predict': Boolean}
     """
     import polars as pl
     import pyarrow as pa

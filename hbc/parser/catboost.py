@@ -25,6 +25,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import Beside, Check
 from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
+from hbc.parser import boosting
 from hbc.parser.boosting import PlaneTable, flat, integers_as_f32, staged
 from hbc.parser.catboost_categories import CategoryColumns
 from hbc.parser.frame import Frame, Refusal, as_frame
@@ -190,7 +191,7 @@ class CatBoostOutputs:
         if len(self.bias) == 1:  # CatBoost 1.2 fails to list the weights of leaves of several values
             own["weight"] = self.model.get_leaf_weights()
         listed = {
-            first: {name: _flat(leaf[name] for leaf in leaves if name in leaf) for name in own}
+            first: {name: _joined(leaf[name] for leaf in leaves if name in leaf) for name in own}
             for first, leaves in found.items()
         }
         return [first for first, lists in listed.items() if all(np.array_equal(own[name], lists[name]) for name in own)]
@@ -280,13 +281,14 @@ class CatBoostOutputs:
         """`calc_leaf_indexes`. Nothing, if the order of the leaves is not known: all that could tell it is equal, such as values of 0."""
         if "trees" in self.document and len(self._orders) != 1:
             return {}
-        return {"calc_leaf_indexes": replace(self.ensemble, output="leaf", exact=False)(self.x)}
+        return {"calc_leaf_indexes": boosting.leaves(replace(self.ensemble, exact=False), self.x)}
 
 
 SIDES = ("left", "right")
 
 
-def _flat(values: Iterable[Any]) -> Array:
+def _joined(values: Iterable[Any]) -> Array:
+    """Numbers and lists of numbers, one behind the other, as f64."""
     return np.array(list(values), np.float64).ravel()
 
 

@@ -312,7 +312,7 @@ def linear_leaves(model: Model, trees: TreeEnsemble, reached: Node, x: Node) -> 
     x = t.cast(x, "f64")
     column = select_columns(x, [0])
     x = t.concat([x, t.cast(t.less(column, column), "f64")])
-    leaves = leaf_numbers(replace(trees, leaf_ids=np.arange(len(const))))(reached)
+    leaves = boosting.leaves(replace(trees, leaf_ids=np.arange(len(const))), reached)
     flat_shape, shape = (N, trees.n_trees * width), (N, trees.n_trees, width)
     read = t.take_along(x, t.reshape(t.take(feature, leaves, axis=0), *flat_shape))
     products = t.mul(t.reshape(t.take(coefficient, leaves, axis=0), *flat_shape), read)
@@ -395,11 +395,6 @@ def note_containers(m: Any, x: Node | Frame) -> None:
     note_dtypes_of_made_frames(x)
 
 
-def leaf_numbers(trees: TreeEnsemble) -> TreeEnsemble:
-    """The same trees, with output i64[N, T]: the leaf that each row reaches in each tree (`pred_leaf`)."""
-    return replace(trees, output="leaf")
-
-
 def as_matrix(booster: Any, model: Model, x: Node | Frame) -> tuple[Node, dict[int, Column]]:
     """(x as the matrix of floats that LightGBM reads (basic.py), the columns of x that are places of categories in a frame). Floats stay.
     Integers of an array become float32 (_np2d_to_np1d), integers of a frame float64 (_data_from_pandas). Categories of a frame become
@@ -439,7 +434,7 @@ def scores(booster: Any, x: Node | Frame, owner: str, min_rows: int) -> Scores:
     trees, read = ensemble(model, x)
     raw = linear_leaves(model, trees, read, x) if "1" in model.trees["is_linear"] else trees(read)
     mean = t.div(raw, float(trees.n_trees // model.trees_per_iteration)) if "average_output" in model.header else raw
-    return Scores(raw, link(model.header.get("objective", ""), mean), t.cast(leaf_numbers(trees)(read), "i32"))
+    return Scores(raw, link(model.header.get("objective", ""), mean), t.cast(boosting.leaves(trees, read), "i32"))
 
 
 @describes("lightgbm.Booster")

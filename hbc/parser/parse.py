@@ -1,5 +1,5 @@
-"""`parse` turns a fitted model into graphs: one for each dtype of its
-input, since source libraries compute float32 and float64 differently."""
+"""`parse` turns a fitted model into graphs: one for each dtype of its input, since source libraries compute float32 and float64 in
+different ways."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def _info(model: Any, name: str, graph: Graph) -> ModelInfo:
         dtypes["calc_leaf_indexes"] = "<u4"  # CatBoost's dtype, which no value of a graph can have
     if name in registry.OBJECT_STRINGS:
         dtypes |= {method: "|O" for method, (first, *_) in graph.outputs.items() if first.type.dtype == "str"}
-    without_rows = registry.WITHOUT_ROWS.get(name, lambda _: {})(model)
+    without_rows = registry.without_rows_of(model)
     given_back = ("transform",) if registry.GIVES_BACK.get(name, lambda _: False)(model) else ()
     found = ModelInfo(name, attributes, dtypes, without_rows, _sparse(model, graph), given_back=given_back)
     # What predicts labels is a classifier, also where its library has no kinds (ONNX).

@@ -118,6 +118,11 @@ WITHOUT_ROWS: dict[str, Callable[[Any], WithoutRows]] = {}
 returns_without_rows = _fills(WITHOUT_ROWS)
 
 
+def without_rows_of(model: Any) -> WithoutRows:
+    """Method → (dtype, shape) of a model's result for zero rows, where it is not an array [0, K]."""
+    return WITHOUT_ROWS.get(public_name(type(model)), lambda _: {})(model)
+
+
 GIVES_BACK: dict[str, Callable[[Any], bool]] = {}
 """For classes whose `transform` may return the very array that it receives: a function that says whether a model's does."""
 

@@ -25,7 +25,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Logistic, Softmax
 from hbc.ops.tree import Tree, TreeEnsemble, join
-from hbc.parser import ubjson
+from hbc.parser import boosting, ubjson
 from hbc.parser.boosting import NO_NUMBERS, PlaneTable, flat, integers_as_f32, string_categories, with_codes
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
 from hbc.parser.front_door import (
@@ -96,7 +96,7 @@ def _require_vector_leaves(data: bytes) -> None:
 
 @record
 class Learner:
-    """Gives access to the parts of a model's document (the `learner` in XGBoost's UBJSON)."""
+    """The parts of a model's document (the `learner` in XGBoost's UBJSON)."""
 
     document: dict[str, Any]
 
@@ -155,9 +155,8 @@ class Learner:
         one = np.float32(1)
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.objective in LOGIT:
-                if since(
-                    3, 2, "xgboost"
-                ):  # before, it rejects 0 and 1, which base_score is if all labels are, and does not cut
+                # Before 3.2 it rejects 0 and 1, which base_score is if all labels are, and does not cut.
+                if since(3, 2, "xgboost"):
                     score = np.clip(score, np.float32(1e-6), one - np.float32(1e-6))
                 score = -_log(one / score - one)
             elif self.objective in LOG:
@@ -171,6 +170,7 @@ def _log(x: Array) -> Array:
 
 
 def read_model(m: Any) -> Learner:
+    """The learner of a Booster."""
     return Learner(ubjson.loads(m.save_raw("ubj"))["learner"])
 
 
@@ -202,7 +202,7 @@ class BoosterOutputs:
 
     def leaves(self, x: Node) -> Node:
         trees, planes = self._trees
-        return t.cast(replace(trees, output="leaf")(planes.behind(x)), "f32")
+        return t.cast(boosting.leaves(trees, planes.behind(x)), "f32")
 
 
 def _linear(learner: Learner, x: Node) -> Node:
@@ -389,8 +389,8 @@ def _codes(categories: Mapping[int, Array], x: Node | Frame) -> dict[int, Column
     return found
 
 
-def leaf_numbers(outputs: BoosterOutputs, names: Any, x: Node, given: Node | Frame) -> dict[str, Node]:
-    """`apply`: flat leaf numbers of x; nothing without trees. XGBoost makes a DMatrix for it. If the booster knows names of features, a
+def apply_outputs(outputs: BoosterOutputs, names: Any, x: Node, given: Node | Frame) -> dict[str, Node]:
+    """{"apply": flat leaf numbers of x}; nothing without trees. XGBoost makes a DMatrix for it. If the booster knows names of features, a
     DMatrix must have them too; `given` says whether that is made of the model's own input."""
     if not outputs.has_trees:
         return {}
@@ -436,16 +436,16 @@ class Estimator:
     def margin(self, min_rows: int = 0) -> Node:
         return self.booster.margin(self.read(in_place=self.booster.has_trees, min_rows=min_rows))
 
-    def output(self) -> Node:
+    def output(self, min_rows: int = 0) -> Node:
         """The margins through the link, f32[N, K] or f32[N]. A regressor's `predict` returns them, a classifier makes labels from them."""
-        return flat(link(self.booster.learner.objective, self.margin()))
+        return flat(link(self.booster.learner.objective, self.margin(min_rows)))
 
     def others(self) -> dict[str, Node]:
         """Two more methods: `raw_score` (`predict` with output_margin=True) and, if there are trees, `apply`."""
         names = self.model.get_booster().feature_names
         if names and not self.booster.has_trees:
             note_input(Frames(required=True), self.x)  # gblinear makes a DMatrix for every method
-        return {"raw_score": flat(self.margin()), **leaf_numbers(self.booster, names, self.read(in_place=False), self.x)}
+        return {"raw_score": flat(self.margin()), **apply_outputs(self.booster, names, self.read(in_place=False), self.x)}
 
 
 @describes("xgboost.Booster")
@@ -459,7 +459,7 @@ def booster(m: Any, x: Node | Frame) -> Result:
     outputs = BoosterOutputs(read_once(read_model, m), asked_of(m, m.num_boosted_rounds()))
     read = _checked(m, outputs.learner, x, allow_inf=False)
     margin = outputs.margin(read)
-    leaves = leaf_numbers(outputs, m.feature_names, read, x)
+    leaves = apply_outputs(outputs, m.feature_names, read, x)
     return {"predict": flat(link(outputs.learner.objective, margin)), "raw_score": flat(margin), **leaves}
 
 
@@ -474,14 +474,16 @@ def xgb_classifier(m: Any, x: Node | Frame) -> Result:
     estimator, n_classes = Estimator(m, x), int(m.n_classes_)
     output = estimator.output()
     columns = output.type.columns if len(output.type.shape) == 2 else 1
+    # XGBoost 3.4 takes an array [0, 0] for zero rows, and numpy's argmax, which it calls for other than two classes, fails for it.
+    labelled = estimator.output(min_rows=int(n_classes != 2 and since(3, 4, "xgboost")))
     if columns > 1 and n_classes != 2:
-        predicted = t.argmax(output, 1)
+        predicted = t.argmax(labelled, 1)
     elif columns > 1:  # multilabel: each output is 0 or 1
-        predicted = t.cast(t.less(0.5, output), "f64")
+        predicted = t.cast(t.less(0.5, labelled), "f64")
     elif m.objective == "multi:softmax":
-        predicted = t.cast(output, "i32")
+        predicted = t.cast(labelled, "i32")
     else:
-        predicted = t.cast(t.less(0.5, output), "i64")
+        predicted = t.cast(t.less(0.5, labelled), "i64")
     if m.objective == "multi:softmax":
         proba = Softmax()(estimator.margin(min_rows=1))  # XGBoost calls scipy's softmax here, which fails for zero rows
     elif columns > 1 and (n_classes == columns or n_classes == 2):
@@ -498,7 +500,8 @@ def xgb_classifier(m: Any, x: Node | Frame) -> Result:
     "xgboost.Booster", "xgboost.XGBModel", "xgboost.XGBRegressor", "xgboost.XGBRFRegressor", "xgboost.XGBRanker"
 )
 def _no_predictions(m: Any) -> WithoutRows:
-    return {"predict": ("<f4", (0,)), "raw_score": ("<f4", (0,)), "apply": ("<f4", (0,))}
+    shape = (0, 0) if since(3, 4, "xgboost") else (0,)
+    return {"predict": ("<f4", shape), "raw_score": ("<f4", shape), "apply": ("<f4", shape)}
 
 
 has_own_labels("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")(lambda _: True)  # int32 with multi:softmax, otherwise int64
@@ -506,5 +509,7 @@ has_own_labels("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")(lambda _: Tru
 
 @returns_without_rows("xgboost.XGBClassifier", "xgboost.XGBRFClassifier")
 def _no_classes(m: Any) -> WithoutRows:
+    if since(3, 4, "xgboost"):  # its `predict` takes two dimensions for several labels
+        return _no_predictions(m) | {"predict": ("<f8", (0, 0)), "predict_proba": ("<f4", (0, 0))}
     labels = "<i4" if m.objective == "multi:softmax" else "<i8"
-    return {"predict": (labels, (0,)), "predict_proba": ("<f4", (0, 2)), "raw_score": ("<f4", (0,)), "apply": ("<f4", (0,))}
+    return _no_predictions(m) | {"predict": (labels, (0,)), "predict_proba": ("<f4", (0, 2))}

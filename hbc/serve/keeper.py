@@ -241,6 +241,7 @@ def start(told: dict[str, Any], control: socket.socket) -> mmap.mmap | None:
         memory = new_memory()
         worker = os.getpid()
         ended = os.pidfd_open(worker)
+        ports = [_port(number) for number in told["sockets"]]  # now: a worker that stops closes them
     except OSError:
         return None
     libc = ctypes.PyDLL(None)  # which keeps the interpreter's lock
@@ -260,18 +261,18 @@ def start(told: dict[str, Any], control: socket.socket) -> mmap.mmap | None:
         poll = select.poll()
         poll.register(ended, select.POLLIN)
         poll.poll()
-        _hand_over(memory, told, worker)
+        _hand_over(memory, told, worker, ports)
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(0)
 
 
-def _hand_over(memory: mmap.mmap, told: dict[str, Any], worker: int) -> None:
-    """Send the connections of a worker that has ended into the inbox. The process owns the table of files alone now."""
+def _hand_over(memory: mmap.mmap, told: dict[str, Any], worker: int, ports: Sequence[int]) -> None:
+    """Send the connections of a worker that has ended into the inbox: those to these ports. The process owns the table of files alone
+    now."""
     taken, put = told["inbox"]
     os.close(taken)  # if nobody else can read there, sending fails
-    ports = [_port(number) for number in told["sockets"]]
     inbox = socket.socket(fileno=put)
     closed: Counter[str] = Counter()
     found: list[tuple[socket.socket, bytes, Left]] = []
@@ -326,7 +327,7 @@ def _hand_over(memory: mmap.mmap, told: dict[str, Any], worker: int) -> None:
 
 
 def _port(number: int) -> int:
-    with socket.socket(fileno=number) as listening:
+    with socket.socket(fileno=os.dup(number)) as listening:
         port: int = listening.getsockname()[1]
         return port
 
@@ -339,7 +340,8 @@ def _connection(number: int, ports: Sequence[int]) -> socket.socket | None:
         return None
     try:
         is_tcp = found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM
-        if is_tcp and found.getsockname()[1] in ports:
+        listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if is_tcp and not listens and found.getsockname()[1] in ports:
             return found
     except OSError:
         pass

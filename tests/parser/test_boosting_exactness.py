@@ -13,6 +13,7 @@ from leaf_sweep import scrambled_lightgbm, scrambled_xgboost
 import hbc
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
+from hbc.parser import boosting
 from hbc.parser import lightgbm as lightgbm_parser
 from hbc.parser import xgboost as xgboost_parser
 from hbc.parser.files import read_model
@@ -80,7 +81,7 @@ def check_lightgbm(booster, rng, dtype):
     def build(x):
         x = lightgbm_parser.as_read(x)
         ensemble, read = lightgbm_parser.ensemble(model, x)
-        return lightgbm_parser.leaf_numbers(ensemble)(read)
+        return boosting.leaves(ensemble, read)
 
     thresholds = model.numbers("threshold").copy()
     thresholds[model.integers("decision_type") & 1 > 0] = 3

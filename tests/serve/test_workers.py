@@ -134,6 +134,16 @@ def test_sigterm_answers_everything_that_was_accepted() -> None:
         assert [len(process.events(name)) for name in ("stopping", "stopped")] == [1, 1]
 
 
+def test_the_end_of_workers_is_quiet() -> None:
+    """The log has nothing but its own lines: no keeper fails where its worker has closed what it listened at."""
+    with served(workers=2) as process, socket.create_connection(("127.0.0.1", process.port), timeout=30) as connection:
+        connection.sendall(post(PATH, RECORD, close=False))
+        assert answered(connection).startswith(b"HTTP/1.1 200")
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(30) == 0
+    assert [len(process.events(name)) for name in ("stopped", "text", "keeper ended")] == [2, 0, 0], process.lines
+
+
 def test_sighup_looks_at_the_files_under_load(tmp_path: Path) -> None:
     put("people", tmp_path / "people.hbc")
     with served("--poll", "0", "--dir", str(tmp_path), models=(f"other={folder()}/numbers.hbc",)) as process:

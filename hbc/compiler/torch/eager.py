@@ -14,7 +14,7 @@ from hbc.compiler.torch import coupling, ensembles, nearest  # noqa: F401 (they 
 from hbc.compiler.torch.costs import works
 from hbc.compiler.torch.few import FEW_EAGER
 from hbc.compiler.torch.program import Program, main_method
-from hbc.compiler.torch.resident import memory_of
+from hbc.compiler.torch.resident import MemoryOf
 from hbc.compiler.torch.rules import RULES
 from hbc.compiler.torch.run import TorchExecutable, thread_limits
 from hbc.compiler.torch.table_sums import in_bag, one_hot_costs
@@ -98,7 +98,7 @@ class TorchCompiler(Compiler):
 
     def compile(self, graph: Graph, options: CompileOptions) -> TorchExecutable:
         device = checked_device(self.name, options)
-        with memory_of(device):
+        with MemoryOf(device):
             program = Program(graph).to(device).eval()
         show(SOURCE, lambda: f"# run by PyTorch, operator by operator\n{program.operators}")
         return TorchExecutable(program, graph, device, options.threads, {name: program.width(name) for name in graph.outputs})

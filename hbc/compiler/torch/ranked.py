@@ -2,8 +2,9 @@
 
 The rank of a number is how many thresholds of its column are less. `x > t` if the rank of x is greater than that of t, so ranks are exact.
 The first TOP levels are tested as a whole: a byte is enough for the rank among their thresholds, and byte operators take 0.03 ns an
-element. Below, an i32 holds both the rank of a node's threshold and its column, so that a step takes two look-ups instead of three (0.6 ns
-each on Sapphire Rapids; other operators take 0.12), and no conversions. To rank a number takes 10 to 15 ns, which many trees must be worth.
+element. Of many rows all full levels are, by bits: see bits.py. Otherwise an i32 holds both the rank of a node's threshold and its
+column, so that a step takes two look-ups instead of three (0.6 ns each on Sapphire Rapids; other operators take 0.12), and no conversions.
+To rank a number takes 10 to 15 ns, which many trees must be worth.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hbc.compiler.torch.bits import LEVELS, pack_bits, paths_by_bits
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import thresholds_by_feature
@@ -22,7 +24,7 @@ IN_PLANE = 254
 """The ranks that a byte tells apart. No rank reaches 255, the least of a test that nothing passes."""
 HALVINGS = 3
 """An ensemble is ranked if the search for the ranks of a row takes at most so many steps a tree, over all columns."""
-ARRAYS = 11
+ARRAYS = 16
 """The number of arrays of `pack_ranked`."""
 
 
@@ -52,14 +54,15 @@ def edges_of(thresholds: list[Array], dtype: np.dtype[np.generic]) -> Array:
     return edges
 
 
-def in_ranks(x: Tensor, ranked: list[Tensor], whole: bool) -> list[Tensor]:
+def in_ranks(x: Tensor, ranked: list[Tensor], whole: bool, many: int, memory: Tensor) -> list[Tensor]:
     """What `nodes` reads of rows. x: their numbers, without NaN that go right; ranked: what `pack_ranked` returns; whole: they have no
-    copies of columns.
+    copies of columns; many: the fewest rows that are tested by bits (MANY of bits.py); memory: see `paths_of`.
 
     keys i32[N · 2^b]: the ranks of a row, shifted to leave place for the number of a column; where each row begins, i32[N]; planes
-    u8[P, N]: the ranks among the thresholds of the highest levels; and the plane of each test of these, i64[tests, T]."""
-    columns, edges, high, planes, first, plane = ranked[:6]
-    plane_if_whole, with_copies = ranked[9:]
+    u8[P, N]: the ranks among the thresholds of the highest levels; and the plane of each test of these, i64[tests, T]. With bits, keys are
+    empty if these reach all full levels, and the last two are the paths that rows take, u8[T, N], and nothing."""
+    columns, edges, high, planes, first, plane, least, _prefix, steps = ranked[:9]
+    plane_if_whole, with_copies, slots, bottoms, slots_in_all, tests, tests_with_copies = ranked[9:]
     edges, count, size = edges.detach(), edges.size(0), edges.size(1) + 1
     width = 1
     while width < count:
@@ -71,36 +74,46 @@ def in_ranks(x: Tensor, ranked: list[Tensor], whole: bool) -> list[Tensor]:
             plane = plane_if_whole
         else:  # the copies of all columns come behind them, and begin at a power of two
             columns, edges, start, sides = with_copies, edges.repeat(2, 1), start.repeat(2, 1), 2
-            planes, first = torch.cat([planes, planes + count]), first.repeat(2, 1)
+            planes, first, tests = torch.cat([planes, planes + count]), first.repeat(2, 1), tests_with_copies
     found = ranks(x.t().index_select(0, columns), edges)
-    keys = torch.zeros([x.size(0), sides, width], dtype=torch.int32, device=x.device)
-    keys.narrow(2, 0, count).copy_(found.reshape(sides, count, x.size(0)).permute(2, 0, 1)).mul_(shift)
-    among = high.index_select(0, found.add_(start).reshape(-1)).reshape(sides * count, -1)
+    by_bits, read = tests.size(0) > 0 and x.size(0) >= many and x.size(0) * tests.size(1) >= many * 512, x.size(0)
+    if by_bits and steps.size(0) <= (tests.size(0) + 1) * tests.size(1):
+        read = 0
+    keys = torch.zeros([read, sides, width], dtype=torch.int32, device=x.device)
+    if read > 0:
+        keys.narrow(2, 0, count).copy_(found.reshape(sides, count, x.size(0)).permute(2, 0, 1)).mul_(shift)
     rows = torch.arange(x.size(0), dtype=torch.int32, device=x.device).mul_(sides * width)
+    found.add_(start)
+    if by_bits:
+        return [keys.reshape(-1), rows, tests, paths_by_bits(found, slots, bottoms, slots_in_all, tests, memory)]
+    among = high.index_select(0, found.reshape(-1)).reshape(sides * count, -1)
     bytes_of_planes = (
         (among.index_select(0, planes) - first).clamp(0, 254).to(torch.uint8)
     )  # 254: IN_PLANE, which a script cannot read
-    return [keys.reshape(-1), rows, bytes_of_planes, plane]
+    return [keys.reshape(-1), rows, plane, bytes_of_planes, least]
 
 
 def nodes(rows: list[Tensor], ranked: list[Tensor], first: int, end: int, places: list[Tensor], bits: Tensor) -> Tensor:
     """The places that rows reach behind the full levels in the trees first … end - 1, i32[(end - first) · N]. The children of place k are
     2k and 2k + 1, and tree t of T begins with the place T + t. rows: see `in_ranks`; ranked: see `pack_ranked`; places, bits: memory for
     four i32 of each walk, and a byte of each test."""
-    keys, start, planes, plane = rows
-    least, prefix, steps = ranked[6:9]
-    trees, count, walks = plane.size(1), end - first, (end - first) * start.size(0)
-    tests = bits[: plane.size(0) * walks].reshape(plane.size(0) * count, -1)
-    torch.index_select(planes, 0, plane[:, first:end].reshape(-1), out=tests)
-    tests.ge_(least[:, first:end].reshape(-1, 1))
+    keys, start, tested, found = rows[:4]
+    prefix, steps = ranked[7], ranked[8]
+    trees, count, walks = tested.size(1), end - first, (end - first) * start.size(0)
     node, other, place, test = places[0][:walks], places[1][:walks], places[2][:walks], places[3][:walks]
-    node.copy_(paths(tests.reshape(plane.size(0), walks), prefix))
+    if len(rows) == 4:
+        node.reshape(count, -1).copy_(found[first:end].narrow(1, 0, start.size(0)))
+    else:
+        tests = bits[: tested.size(0) * walks].reshape(tested.size(0) * count, -1)
+        torch.index_select(found, 0, tested[:, first:end].reshape(-1), out=tests)
+        tests.ge_(rows[4][:, first:end].reshape(-1, 1))
+        node.copy_(paths(tests.reshape(tested.size(0), walks), prefix))
     level = 0
-    while (1 << level) <= plane.size(0):
+    while (1 << level) <= tested.size(0):
         level += 1
-    roots = torch.arange(trees + first, trees + end, dtype=torch.int32, device=planes.device).reshape(-1, 1)
+    roots = torch.arange(trees + first, trees + end, dtype=torch.int32, device=found.device).reshape(-1, 1)
     node.reshape(count, -1).add_(roots * (1 << level))
-    mask = torch.full([], keys.size(0) // start.size(0) - 1, dtype=torch.int32, device=planes.device)
+    mask = torch.full([], keys.size(0) // start.size(0) - 1, dtype=torch.int32, device=found.device)
     while (trees << level) < steps.size(0):
         torch.index_select(steps, 0, node, out=test)
         torch.bitwise_and(test, mask, out=place)
@@ -141,7 +154,7 @@ def pack_ranked(op: TreeEnsemble, feature: Array, levels: list[tuple[Array, Arra
     plane i64[tests, T], least u8[tests, T]: for each test of the highest levels its plane, and the byte from which rows go right. prefix:
     see `paths`. steps i32[T · 2^full]: rank times 2^b plus column, for each place of the full levels.
     plane_if_whole: `plane` for rows without NaN. with_copies i64[2 · C]: the columns and then their copies; empty if there are none. The
-    copies have the planes from P on, and the columns from 2^(b-1) on.
+    copies have the planes from P on, and the columns from 2^(b-1) on. Then what `pack_bits` returns.
 
     feature: the column of each node's split, with copies behind all columns. levels: of the full levels, (node, whether it is a split),
     both [T, 2^d]."""
@@ -165,10 +178,14 @@ def pack_ranked(op: TreeEnsemble, feature: Array, levels: list[tuple[Array, Arra
     rank = [np.where(split, rank_of[at], never) for at, split in levels]
     read = [np.where(split, column_of[at], 0) for at, split in levels]
     copies = [np.where(split, copy[at], 0) for at, split in levels]
-    top_rank, top_column, top_copy = (
-        np.concatenate([each[:, reversed_bits(depth)].T for depth, each in enumerate(of_levels[:TOP])])
-        for of_levels in (rank, read, copies)
-    )
+
+    def highest(count: int) -> list[Array]:
+        return [
+            np.concatenate([each[:, reversed_bits(depth)].T for depth, each in enumerate(of_levels[:count])])
+            for of_levels in (rank, read, copies)
+        ]
+
+    top_rank, top_column, top_copy = highest(TOP)
     high: list[Array] = []
     planes: list[int] = []
     first: list[int] = []
@@ -197,4 +214,5 @@ def pack_ranked(op: TreeEnsemble, feature: Array, levels: list[tuple[Array, Arra
         np.concatenate(steps).astype(np.int32),
         plane,
         np.append(columns, behind) if copy.any() else columns[:0],
+        *pack_bits(highest(LEVELS), len(columns), never),
     )

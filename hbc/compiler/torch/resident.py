@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -20,16 +20,25 @@ NO_MEMORY = ("CUDA out of memory", "CUDA error: out of memory", "_STATUS_ALLOC_F
 """Words of errors that say so: TorchScript raises a RuntimeError with the text of PyTorch's own one, and cuBLAS and cuDNN have others."""
 
 
-@contextmanager
-def memory_of(device: torch.device) -> Iterator[None]:
-    """Inside, an error that a GPU has no memory left is a DeviceMemoryError."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and not any(words in str(error) for words in NO_MEMORY):
-            raise
-        free, total = torch.cuda.mem_get_info(device)
-        raise DeviceMemoryError(device=str(device), wanted=None, free=free, total=total) from error
+class MemoryOf:
+    """Inside, an error that a GPU has no memory left is a DeviceMemoryError.
+
+    It is no generator of contextlib. PyTorch's error would hold the frame of that, and this, from Python 3.13 on, the frame of contextlib
+    that holds the error: a cycle, which would keep all values of a block while a smaller one is tried.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, torch.OutOfMemoryError) or (
+            isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+        ):
+            free, total = torch.cuda.mem_get_info(self.device)
+            raise DeviceMemoryError(device=str(self.device), wanted=None, free=free, total=total) from error
 
 
 class OnThisCard(OnCard):
@@ -42,7 +51,7 @@ class OnThisCard(OnCard):
         self.results = [(tuple(map(int, kind.shape[1:])), np.dtype(NUMPY_DTYPES[kind.dtype])) for kind in kinds]
 
     def __call__(self, X: Any, stream: int, room: Callable[..., Any] | None) -> list[Any]:
-        with self._on(stream), memory_of(self.device):
+        with self._on(stream), MemoryOf(self.device):
             given = tensor_of(X, stream)
             results = [(room or self._room)((len(given), *shape), dtype) for shape, dtype in self.results]
             if len(given):

@@ -25,7 +25,7 @@ from hbc.compiler.base import Direct, Executable, OnCard
 from hbc.compiler.memory import writable
 from hbc.compiler.torch.exact import require_whole_products, without_autocast
 from hbc.compiler.torch.program import Width, entry
-from hbc.compiler.torch.resident import OnThisCard, memory_of
+from hbc.compiler.torch.resident import MemoryOf, OnThisCard
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES
 from hbc.errors import DeviceMemoryError
 from hbc.ir.graph import Graph, topological
@@ -225,7 +225,7 @@ class TorchExecutable(Executable):
         with (
             torch.inference_mode(),
             without_autocast(self.device),
-            OneThread() if self.device.type == "cpu" else memory_of(self.device),
+            OneThread() if self.device.type == "cpu" else MemoryOf(self.device),
         ):
             results = self._function(method)(*[tensor.to(self.device) for tensor in tensors])
         return results if isinstance(results, tuple) else (results,)

@@ -16,7 +16,7 @@ from hbc.compiler.torch.eager import TorchCompiler, checked_device
 from hbc.compiler.torch.exact import quiet_jit
 from hbc.compiler.torch.few import FEW
 from hbc.compiler.torch.program import Program, entry
-from hbc.compiler.torch.resident import memory_of
+from hbc.compiler.torch.resident import MemoryOf
 from hbc.compiler.torch.run import TorchExecutable
 from hbc.compiler.torch.trace import trace
 from hbc.ir.graph import Graph
@@ -51,7 +51,7 @@ class TorchScriptCompiler(TorchCompiler):
 
     def compile(self, graph: Graph, options: CompileOptions) -> TorchScriptExecutable:
         device = checked_device(self.name, options)
-        with memory_of(device):
+        with MemoryOf(device):
             program = Program(graph).to(device).eval()
         widths = {name: program.width(name) for name in graph.outputs}
         traced = trace(program, graph, device)

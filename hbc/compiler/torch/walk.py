@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hbc.compiler.torch.bits import MANY, MEMORY, keep
 from hbc.compiler.torch.exact import Function, exporting, scripted, tracing
 from hbc.compiler.torch.few import BLOCKS, FEW, FEW_EAGER, by_blocks, pack_blocks, steps_of, sum_of_one_row, takes_blocks
 from hbc.compiler.torch.leaves import add_leaves, of_rows, pack_values, totals, trees_at_once
@@ -33,9 +34,8 @@ from hbc.ops.tree import TreeEnsemble
 
 TOP = 3
 """The number of levels that are tested as a whole. With 2 or 4 a row takes 5 to 15 % longer (500 trees of depth 8)."""
-AT_ONCE = 1 << 16
-"""The number of walks (rows × trees) of a group. With half as many the calls of operators take as long as their work, and with twice as
-many some arrays are so large that the C library gets them from the system each time, which takes up to three times as long."""
+AT_ONCE = 1 << 17
+"""The number of walks (rows × trees) of a group. With a fourth of them the calls of operators take as long as their work."""
 PADDING = 4
 """Level d is stored in full while it would have at most so many times as many nodes as the ensemble has leaves."""
 MOST_FULL = 12
@@ -43,8 +43,9 @@ MOST_FULL = 12
 ALIKE = 3 << 12
 """The largest number of walks for which the highest levels are not tested as a whole. That takes 25 operators more, but 1 µs less for a row
 of 500 trees of depth 8."""
-LEAST_ROWS = 1024
-"""The least number of rows of a block, if rows have few columns: calls of operators have a cost of their own."""
+LEAST_ROWS = 2048
+"""The least number of rows of a block, if rows have few columns: calls of operators have a cost of their own, and the values of leaves come
+from memory for each block. Blocks of 1024 rows take 5 to 10 % longer (500 trees of depth 8, Zen 5)."""
 
 
 def walkable(op: TreeEnsemble) -> bool:
@@ -200,14 +201,20 @@ def tables(trees: list[Tensor], whole: bool) -> list[Tensor]:
 
 
 def prepared(
-    x: Tensor, encoding: list[Tensor], trees: list[Tensor], ranked: list[Tensor], sizes: list[int], always: bool
+    x: Tensor,
+    encoding: list[Tensor],
+    trees: list[Tensor],
+    ranked: list[Tensor],
+    sizes: list[int],
+    always: bool,
+    memory: int = MEMORY,
 ) -> tuple[Tensor, list[Tensor], Tensor, Tensor, int, list[Tensor], list[Tensor], Tensor, list[Tensor]]:
     """(x as numbers to compare, the `tables`, its columns for the highest levels, where each row begins, the trees of a group, numbers,
     places, bits, the rows in ranks): what `leaves` takes.
 
     Numbers, places and bits are memory that all groups share: new memory for each operator took up to two thirds of the time, since the C
-    library gave it back to the system each time. `bits` has a row for each test of the highest levels. The parameters are those of
-    `sums`."""
+    library gave it back to the system each time. `bits` has a row for each test of the highest levels, and `memory` bytes at least. The
+    parameters are those of `sums`."""
     x, whole = encoded(x.detach(), encoding, always)
     tests, count = trees[0].size(0), trees[0].size(1)
     step = 64 if always else min(max(sizes[2] // max(x.size(0), 1), 1), count)
@@ -215,9 +222,15 @@ def prepared(
     numbers = [torch.empty(size, dtype=x.dtype, device=x.device) for _ in range(2)]
     places = [torch.empty(size, dtype=torch.int32, device=x.device) for _ in range(4)]
     in_rank: list[Tensor] = []
-    if not always and with_top and ranked[0].size(0) > 0 and not x.is_cuda:
-        in_rank, tests = in_ranks(x, ranked, whole), ranked[5].size(0)
-    bits = torch.empty(tests * size, dtype=torch.uint8, device=x.device)
+    walks_in_ranks = not always and with_top and ranked[0].size(0) > 0 and not x.is_cuda
+    if walks_in_ranks:
+        tests = ranked[5].size(0)
+    least = 0
+    if not always and not x.is_cuda and keep() > 0:
+        least = memory
+    bits = torch.empty(max(tests * size, least), dtype=torch.uint8, device=x.device)
+    if walks_in_ranks:
+        in_rank = in_ranks(x, ranked, whole, sizes[3], bits)
     above = x[:0]
     if with_top and len(in_rank) == 0:
         above = x.t().index_select(0, encoding[4] if whole else encoding[3])
@@ -237,8 +250,8 @@ def sums(
     always: bool,
 ) -> Tensor:
     """The sums [N, K] of the values of the leaves reached, added in the order of the trees. encoding, trees, ranked, blocks, of_leaves:
-    what `pack` returns. sizes: the most rows × trees that take blocks, that walk all levels alike, and that are a group. steps: see
-    `steps_of`. `always`: the operators do not depend on x."""
+    what `pack` returns. sizes: the most rows × trees that take blocks, that walk all levels alike, and that are a group; and the fewest
+    rows that are tested by bits. steps: see `steps_of`. `always`: the operators do not depend on x."""
     values, target, base = of_leaves
     count = trees[0].size(1)
     if takes_blocks(x, count, steps, sizes):
@@ -418,7 +431,7 @@ def depths_of(op: TreeEnsemble) -> list[int]:
 def sizes_now(alike: int) -> list[int]:
     """`sizes` of `sums`, for eager operators or a trace. alike: the most walks that walk all levels alike. Where torch.export reads the
     operators, no choice depends on the number of rows."""
-    return [0, 0, AT_ONCE] if exporting() else [FEW if tracing() else FEW_EAGER, alike, AT_ONCE]
+    return [0, 0, AT_ONCE, MANY] if exporting() else [FEW if tracing() else FEW_EAGER, alike, AT_ONCE, MANY]
 
 
 def walker(op: TreeEnsemble) -> Function:

@@ -37,7 +37,7 @@ from hbc.compiler.tvm.plan.operators import nanoseconds
 from hbc.compiler.tvm.plan.plan import MAX_ROWS, Plan
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.tir.dialect import DTYPES, Dialect, Expr
-from hbc.compiler.tvm.tir.vectors import as_vector, store, vector
+from hbc.compiler.tvm.tir.vectors import as_vector, once_if, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType
 from hbc.lazy import record
@@ -234,8 +234,7 @@ def _unless(f: Block, failed: Any, bound: Expr, good: Any) -> Iterator[None]:
     some = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.or.v{f.lanes}i32", vector(failed, 0, f.lanes))
     fits = T.Bind(tirx.Cast("int64", tirx.Or(tirx.EQ(some, tirx.const(0, "int32")), tirx.isnan(bound))))
     T.buffer_store(good, tirx.Mul(good[0], fits), [0])
-    # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
-    with T.serial(tirx.const(0, "int64"), fits):
+    with once_if(fits):
         yield
 
 
@@ -270,8 +269,7 @@ def _within(f: Block, bound: Expr, missing: bool, good: Any) -> Iterator[None]:
     total = tirx.Cast("float64", tirx.Add(sums[0], rest[0]))
     fits = T.Bind(tirx.Cast("int64", tirx.Or(tirx.LE(total, bound), tirx.isnan(bound))))
     T.buffer_store(good, tirx.Mul(good[0], fits), [0])
-    # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
-    with T.serial(tirx.const(0, "int64"), fits):
+    with once_if(fits):
         yield
 
 

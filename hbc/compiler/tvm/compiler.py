@@ -27,12 +27,12 @@ from hbc.compiler.tvm.run.targets import host_machine, machine
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.compiler.tvm.trees.categories import join_sets
 from hbc.compiler.tvm.trees.gpu.choice import choose_for_gpu, cycles
-from hbc.compiler.tvm.trees.one_tree_scan import scans_one
-from hbc.compiler.tvm.trees.packed_patches import MOST_IN_REGISTERS, columns_of
-from hbc.compiler.tvm.trees.patches import patchable
-from hbc.compiler.tvm.trees.pieces_scan import pairing
-from hbc.compiler.tvm.trees.ranges import rangeable
-from hbc.compiler.tvm.trees.scan import scannable
+from hbc.compiler.tvm.trees.patches.packed_patches import MOST_IN_REGISTERS, columns_of
+from hbc.compiler.tvm.trees.patches.patches import patchable
+from hbc.compiler.tvm.trees.pieces.pieces_scan import pairing
+from hbc.compiler.tvm.trees.ranges.ranges import rangeable
+from hbc.compiler.tvm.trees.scan.one_tree_scan import scans_one
+from hbc.compiler.tvm.trees.scan.scan import scannable
 from hbc.errors import BackendUnavailableError
 from hbc.ir.graph import Graph, Operator
 from hbc.ir.rewrite import rewrite

@@ -21,15 +21,17 @@ from hbc.compiler.costs import (
     beyond,
 )
 from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, WALK_BYTES, WALK_ROWS
-from hbc.compiler.tvm.trees.column_tiles import CHUNK
-from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
-from hbc.compiler.tvm.trees.one_tree_scan import ROWS_ALONE
-from hbc.compiler.tvm.trees.packed_patches import IN_REGISTERS, LANES, MOST_COLUMNS, MOST_IN_REGISTERS, passed
-from hbc.compiler.tvm.trees.patches import REGISTERS_OF_ROWS, few_in_patches
-from hbc.compiler.tvm.trees.pieces_scan import EVERY, PAIR, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
-from hbc.compiler.tvm.trees.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
-from hbc.compiler.tvm.trees.ranges import SIDE, least_rows
-from hbc.compiler.tvm.trees.scan import (
+from hbc.compiler.tvm.trees.leaves.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
+from hbc.compiler.tvm.trees.patches.packed_patches import IN_REGISTERS, LANES, MOST_COLUMNS, MOST_IN_REGISTERS, passed
+from hbc.compiler.tvm.trees.patches.patches import REGISTERS_OF_ROWS, few_in_patches
+from hbc.compiler.tvm.trees.patches.scanned_tops import EXITS, LEAST_ROWS, LEVELS
+from hbc.compiler.tvm.trees.patches.walked_rows import many_rows_walk
+from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
+from hbc.compiler.tvm.trees.ranges.ranges import SIDE, least_rows
+from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK
+from hbc.compiler.tvm.trees.ranks.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
+from hbc.compiler.tvm.trees.scan.one_tree_scan import ROWS_ALONE
+from hbc.compiler.tvm.trees.scan.scan import (
     few_rows_in_lanes,
     most_alone,
     patching,
@@ -37,7 +39,7 @@ from hbc.compiler.tvm.trees.scan import (
     rows_take_patches,
     walking,
 )
-from hbc.compiler.tvm.trees.scan_few_rows import (
+from hbc.compiler.tvm.trees.scan.scan_few_rows import (
     FEW_PLANES,
     MOST_PLANES,
     MOST_PLANES_IN_HALVES,
@@ -48,9 +50,7 @@ from hbc.compiler.tvm.trees.scan_few_rows import (
     pages_pay,
     registers_of,
 )
-from hbc.compiler.tvm.trees.scanned_tops import EXITS, LEAST_ROWS, LEVELS
-from hbc.compiler.tvm.trees.walk import TREES_IN_TILE, WALKS
-from hbc.compiler.tvm.trees.walked_rows import many_rows_walk
+from hbc.compiler.tvm.trees.walk.walk import TREES_IN_TILE, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
 """The sizes of the first- and second-level caches, in bytes."""

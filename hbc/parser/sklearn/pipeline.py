@@ -19,7 +19,6 @@ from hbc.parser.front_door import ANY_INTEGER, NO_INTEGER, handed_on, is_alone, 
 from hbc.parser.registry import (
     DESCRIPTIONS,
     GIVES_BACK,
-    WITHOUT_ROWS,
     Described,
     Outputs,
     Result,
@@ -30,6 +29,7 @@ from hbc.parser.registry import (
     public_name,
     returns_without_rows,
     takes_items,
+    without_rows_of,
 )
 from hbc.parser.set_output import hands_on, keeps_parts_apart
 from hbc.parser.sklearn.shared.common import hstack, without_missing
@@ -371,7 +371,7 @@ def frozen_estimator(m: Any, x: Node | Frame) -> Result:
 def _as_the_last(m: Any) -> WithoutRows:
     """The outputs for zero rows are those of the last step, because the steps before it either reject zero rows or pass them on."""
     last = m.steps[-1][1] if public_name(type(m)) == PIPELINE else getattr(m, "best_estimator_", None) or m.estimator
-    return WITHOUT_ROWS.get(public_name(type(last)), lambda _: {})(last)
+    return without_rows_of(last)
 
 
 # --- how many columns they take --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ of the same library. The GPU is a stand-in: what is asked for on "cuda" lies in 
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from installed import older
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -65,6 +67,14 @@ class Card(TorchFunctionMode):  # type: ignore[misc]
         found = function(*map(here, args), **{name: here(value) for name, value in (kwargs or {}).items()})
         new = function is torch.empty and isinstance(device, torch.device) and device.type == "cuda"
         return found.as_subclass(OnGpu) if new else found
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Python's collector of cycles does not run."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture
@@ -203,12 +213,16 @@ def test_stages(used: list[Any]) -> None:
 
 
 def test_no_rows(used: list[Any]) -> None:
-    """XGBoost's apply gives (0,) for no rows, and (rows, trees) for others."""
+    """XGBoost gives (0,) for no rows, and since 3.4 (0, 0), whatever the shape for others is."""
     model = pytest.importorskip("xgboost").XGBRegressor(n_estimators=2, max_depth=2).fit(X, X[:, 0])
     compiled = hbc.convert(model, "torch", device="cuda:1")
-    assert tuple(compiled.predict(on_gpu(X[:0])).shape) == model.predict(X[:0]).shape
-    with pytest.raises(hbc.InvalidInputError, match="0 rows on a GPU"):
-        compiled.apply(on_gpu(X[:0]))
+    refused = ["apply"] if older("xgboost", 3, 4) else ["apply", "predict"]
+    for method in ("apply", "predict"):
+        if method in refused:
+            with pytest.raises(hbc.InvalidInputError, match="0 rows on a GPU"):
+                getattr(compiled, method)(on_gpu(X[:0]))
+        else:
+            assert tuple(getattr(compiled, method)(on_gpu(X[:0])).shape) == getattr(model, method)(X[:0]).shape
 
 
 @BOTH
@@ -239,6 +253,7 @@ def test_no_memory_left(used: list[Any], backend: str, monkeypatch: pytest.Monke
     ],
     ids=["PyTorch", "TorchScript", "cuBLAS"],
 )
+@pytest.mark.usefixtures("uncollected")
 def test_smaller_blocks_where_memory_is_short(
     used: list[Any], backend: str, error: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

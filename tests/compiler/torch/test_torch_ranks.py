@@ -12,22 +12,30 @@ torch = pytest.importorskip("torch")
 from random_trees import RANDOM, random_ensemble  # noqa: E402
 from test_torch import BOTH, compiled, matrix  # noqa: E402
 
-from hbc.compiler.torch import ranked, walk  # noqa: E402
+from hbc.compiler.torch import bits, ranked, walk  # noqa: E402
 from hbc.ir.graph import Graph  # noqa: E402
 
 
 @BOTH
-@pytest.mark.parametrize("halvings", [1 << 20, 0], ids=["ranks", "numbers"])
+@pytest.mark.parametrize(
+    ("halvings", "many", "slots"),
+    [(1 << 20, 1 << 20, 0), (1 << 20, 0, 1 << 20), (1 << 20, 0, 50), (0, 0, 0)],
+    ids=["ranks", "bits", "few-bits", "numbers"],
+)
 @pytest.mark.parametrize("kind", RANDOM)
-def test_walks_of_many_rows_are_the_references(name: str, kind: str, halvings: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_walks_of_many_rows_are_the_references(
+    name: str, kind: str, halvings: int, many: int, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many rows of few columns walk in ranks, if a tree has the levels, and others with numbers. Both have copies of columns for NaN, and
-    rows without NaN do not make these."""
+    rows without NaN do not make these. With bits, all full levels are tested as a whole, or as many as have few different tests."""
     for module, limit, value in (
         (walk, "ALIKE", 0),
         (walk, "FEW", 0),
         (walk, "FEW_EAGER", 0),
         (walk, "PADDING", 1 << 9),
+        (walk, "MANY", many),
         (ranked, "HALVINGS", halvings),
+        (bits, "MOST_SLOTS", slots),
     ):
         monkeypatch.setattr(module, limit, value)
     op, X = random_ensemble(kind, rows=130)
@@ -43,6 +51,33 @@ def test_walks_of_many_rows_are_the_references(name: str, kind: str, halvings: i
         np.testing.assert_array_equal(executable.run("predict", [rows])[0], op.evaluate(rows))
         np.testing.assert_array_equal(executable.run("apply", [rows])[0], replace(op, output="leaf").evaluate(rows))
     assert name == "torchscript" or bool(parts) == bool(len(columns))
+
+
+def test_bits_take_rows_by_pieces_and_trees_by_groups() -> None:
+    """Rows that fill no byte, more than a piece, and memory for a few trees."""
+    for op, X in (random_ensemble(kind, rows=203) for kind in RANDOM):
+        columns, edges, *_, slots, bottoms, size, tests, _ = walk.pack(op)[walk.ENCODING + walk.TABLES :][: ranked.ARRAYS]
+        if len(columns) == 0:
+            continue
+        values = np.where(np.isnan(X), X.dtype.type(0.25), X)[:, columns].T
+        found = ranked.ranks(*(torch.from_numpy(np.ascontiguousarray(each)) for each in (values, edges)))
+        found += torch.arange(len(columns), dtype=torch.int32)[:, None] * (edges.shape[1] + 1)
+        arrays = [torch.from_numpy(each) for each in (slots, bottoms, size, tests)]
+        all_at_once, in_parts = (
+            bits.paths_by_bits(found, *arrays, torch.empty(memory, dtype=torch.uint8), piece)
+            for memory, piece in ((1 << 20, 256), (1 << 16, 48))
+        )
+        assert tests.size > 0
+        np.testing.assert_array_equal(all_at_once.numpy()[:, :203], in_parts.numpy()[:, :203])
+
+
+def test_bits_are_transposed() -> None:
+    planes = np.random.default_rng(0).integers(0, 256, (8, 5)).astype(np.uint8)
+    expected = np.packbits(
+        np.unpackbits(planes[..., None], axis=2, bitorder="little").transpose(2, 1, 0), axis=2, bitorder="little"
+    )
+    bits.transpose(torch.from_numpy(planes))
+    np.testing.assert_array_equal(planes, expected[..., 0])
 
 
 def test_ranks_are_numbers_of_lesser_edges() -> None:

@@ -224,6 +224,7 @@ def test_the_lock_is_held_when_the_interpreter_ends() -> None:
         process.flights[process.CLOSED] = 0
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape on a NumPy array:DeprecationWarning")  # since 2.5
 def test_shapes_may_change_during_a_call() -> None:
     """`X.shape = …` frees the memory of the old shape."""
     _, quick = warm(MODEL, "predict_proba", np.float32)

@@ -1,5 +1,5 @@
-"""Leaves in fixed point (compiler/tvm/trees/fixed_point.py): how precise the integers are, that their sums fit, and what the scan makes of
-them."""
+"""Leaves in fixed point (compiler/tvm/trees/leaves/fixed_point.py): how precise the integers are, that their sums fit, and what
+the scan makes of them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from hbc.ops.tree import TreeEnsemble, join
 
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.run.targets import machine
-from hbc.compiler.tvm.trees.fixed_point import DIGIT, FEWEST_DIGITS, MOST_DIGITS, FixedPoint, fixed_point
-from hbc.compiler.tvm.trees.fixed_point import _exponent as exponent_of
-from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
-from hbc.compiler.tvm.trees.scan import scannable
+from hbc.compiler.tvm.trees.leaves.fixed_point import DIGIT, FEWEST_DIGITS, MOST_DIGITS, FixedPoint, fixed_point
+from hbc.compiler.tvm.trees.leaves.fixed_point import _exponent as exponent_of
+from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.scan.scan import scannable
 
 ROWS = 333
 

@@ -15,8 +15,8 @@ from random_trees import random_tree, rows_at_thresholds
 from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.tvm.run.targets import machine
-from hbc.compiler.tvm.trees.lone import walks_alone
-from hbc.compiler.tvm.trees.one_tree_scan import scans_one
+from hbc.compiler.tvm.trees.scan.one_tree_scan import scans_one
+from hbc.compiler.tvm.trees.walk.lone import walks_alone
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 from hbc.ops import tensor as t

@@ -15,7 +15,7 @@ from test_estimators import CASES, call, converted, source_methods, turns
 
 from hbc.compiler.tvm.kernels import hashes
 from hbc.compiler.tvm.nest import function, model_data
-from hbc.compiler.tvm.trees import walk
+from hbc.compiler.tvm.trees.walk import walk
 from hbc.ir.types import NUMPY_DTYPES, Array
 
 pytestmark = [

@@ -89,7 +89,7 @@ def test_no_column_has_more_pivots_than_a_search_finds(bits: int) -> None:
     """A binary search of AVX-512 that 2^k pivots would fill finds one too few."""
     from types import SimpleNamespace
 
-    from hbc.compiler.tvm.trees import line_ranks
+    from hbc.compiler.tvm.trees.ranks import line_ranks
 
     ranked = SimpleNamespace(thresholds=[range(count) for count in range(1, 20_000)])
     block = SimpleNamespace(dialect=SimpleNamespace(byte_masks=True, wide=True, byte_lookup=True))

@@ -25,7 +25,7 @@ from hbc.compiler.tvm.trees.gpu.links import Links
 from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, memory_cycles, on_the_way, splits_by_depth
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
 from hbc.compiler.tvm.trees.gpu.tile_sizes import FEW_TILE_BYTES, LARGE_TILE_BYTES, TILE_BYTES, tiles_for_few, tiles_for_many
-from hbc.compiler.tvm.trees.ranks import ranked_trees
+from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.types import Array
 from hbc.ops import tensor as t

@@ -1,5 +1,4 @@
-"""Patches of tree ensembles (compiler/tvm/trees/patches.py and packed_patches.py) against the operator itself: random trees, rows at the
-thresholds."""
+"""Patches of tree ensembles (compiler/tvm/trees/patches) against the operator itself: random trees, rows at the thresholds."""
 
 from __future__ import annotations
 
@@ -20,12 +19,12 @@ from hbc.compiler.costs import Shape
 from hbc.compiler.tvm import costs
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
 from hbc.compiler.tvm.run.targets import Machine
-from hbc.compiler.tvm.trees import patches, scanned_tops
-from hbc.compiler.tvm.trees.packed_patches import IN_MEMORY, IN_REGISTERS, Form, columns_of, cut, pack_patches
-from hbc.compiler.tvm.trees.patches import FEW_ROWS, patchable
-from hbc.compiler.tvm.trees.pieces_scan import EVERY
-from hbc.compiler.tvm.trees.scanned_tops import LEAST_ROWS, pack_tops
-from hbc.compiler.tvm.trees.walked_rows import many_rows_walk
+from hbc.compiler.tvm.trees.patches import patches, scanned_tops
+from hbc.compiler.tvm.trees.patches.packed_patches import IN_MEMORY, IN_REGISTERS, Form, columns_of, cut, pack_patches
+from hbc.compiler.tvm.trees.patches.patches import FEW_ROWS, patchable
+from hbc.compiler.tvm.trees.patches.scanned_tops import LEAST_ROWS, pack_tops
+from hbc.compiler.tvm.trees.patches.walked_rows import many_rows_walk
+from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY
 
 
 def by_patches(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[str, Any] | None = None) -> list[Array]:

@@ -1,4 +1,4 @@
-"""Ranges of tree ensembles (compiler/tvm/trees/ranges.py and packed_ranges.py) against the operator itself: random trees, rows at the
+"""Ranges of tree ensembles (compiler/tvm/trees/ranges) against the operator itself: random trees, rows at the
 thresholds."""
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from hbc.compiler.costs import Shape
 from hbc.compiler.tvm import costs
 from hbc.compiler.tvm.compiler import TvmCompiler
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
-from hbc.compiler.tvm.trees.packed_ranges import MOST_IN_RANGE, ranges_of
-from hbc.compiler.tvm.trees.pieces_scan import EVERY
-from hbc.compiler.tvm.trees.ranges import least_rows, rangeable
+from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY
+from hbc.compiler.tvm.trees.ranges.packed_ranges import MOST_IN_RANGE, ranges_of
+from hbc.compiler.tvm.trees.ranges.ranges import least_rows, rangeable
 
 VBMI = {"kind": "llvm", "mcpu": "sapphirerapids"}
 

@@ -1,4 +1,4 @@
-"""The scan of tree ensembles (compiler/tvm/trees/scan.py and scan_few_rows.py) against the operator itself:
+"""The scan of tree ensembles (compiler/tvm/trees/scan/scan.py and scan_few_rows.py) against the operator itself:
 random trees, rows at the thresholds."""
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hbc.ops.tree_ranks import MOST_IN_PLANE, rank_encode
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.tir.dialect import Dialect
-from hbc.compiler.tvm.trees import scan
 from hbc.compiler.tvm.trees.categories import CategoricalTrees, join_sets
-from hbc.compiler.tvm.trees.leaves import HALF, widths_of
-from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
-from hbc.compiler.tvm.trees.ranks import pieces
-from hbc.compiler.tvm.trees.scan import patching, rows_alone, rows_take_patches, walking
-from hbc.compiler.tvm.trees.scan_few_rows import FEW_PLANES, MOST_PLANES_IN_HALVES, PAGE, fits_lanes
+from hbc.compiler.tvm.trees.leaves.leaves import HALF, widths_of
+from hbc.compiler.tvm.trees.pieces.split_order import pieces
+from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.scan import scan
+from hbc.compiler.tvm.trees.scan.scan import patching, rows_alone, rows_take_patches, walking
+from hbc.compiler.tvm.trees.scan.scan_few_rows import FEW_PLANES, MOST_PLANES_IN_HALVES, PAGE, fits_lanes
 
 
 def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[str, object] | None = None) -> list[Array]:

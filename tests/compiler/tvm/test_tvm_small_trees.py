@@ -1,4 +1,4 @@
-"""Trees of many leaves as sums of smaller trees (compiler/tvm/trees/small_trees.py)."""
+"""Trees of many leaves as sums of smaller trees (compiler/tvm/trees/scan/small_trees.py)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hbc.ir.types import N
 from hbc.ops.tree import Tree, TreeEnsemble, join
 
 pytest.importorskip("tvm")
-from hbc.compiler.tvm.trees.scan import MOST_DEPTH, scannable
-from hbc.compiler.tvm.trees.small_trees import MOST_NUMBERED, small_trees
+from hbc.compiler.tvm.trees.scan.scan import MOST_DEPTH, scannable
+from hbc.compiler.tvm.trees.scan.small_trees import MOST_NUMBERED, small_trees
 
 
 @pytest.mark.parametrize("by_class", [False, True])

@@ -15,8 +15,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifi
 
 import hbc
 from hbc.compiler.base import CompileOptions, load_compiler
-from hbc.compiler.tvm.trees import walk
-from hbc.compiler.tvm.trees.walk import LINE, PackedNodes, lines_of_tiles, pack_nodes, steps_between_tests, walks_alone_of
+from hbc.compiler.tvm.trees.walk import walk
+from hbc.compiler.tvm.trees.walk.walk import LINE, PackedNodes, lines_of_tiles, pack_nodes, steps_between_tests, walks_alone_of
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import Array, N, dtype_name
 from hbc.ops.tensor import Cast

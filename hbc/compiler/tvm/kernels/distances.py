@@ -14,7 +14,7 @@ from hbc.compiler.tvm.nest.function import Chunk, Row
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import convert, larger, library, number, product
-from hbc.compiler.tvm.tir.vectors import broadcast, store
+from hbc.compiler.tvm.tir.vectors import broadcast, once_if, store
 from hbc.ir.graph import Node
 from hbc.ops.nearest import Distances
 
@@ -42,10 +42,9 @@ def distances(f: Chunk, node: Node) -> None:
         tiles.all_at_once()
         return
     few = T.Bind(tirx.Cast("int64", tirx.LE(f.count, tirx.const(FEW_ROWS, "int64"))))
-    # Loops of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
-    with T.serial(ZERO, few):
+    with once_if(few):
         tiles.row_by_row()
-    with T.serial(few, ONE):
+    with T.serial(few, ONE):  # the reverse of `once_if`
         tiles.all_at_once()
 
 

@@ -18,7 +18,7 @@ from hbc.compiler.tvm.nest.function import Chunk, Row
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import number
-from hbc.compiler.tvm.tir.vectors import any_of, broadcast, count_of, store, vector
+from hbc.compiler.tvm.tir.vectors import any_of, broadcast, count_of, once_if, store, vector
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES
@@ -170,8 +170,7 @@ def _sorted(f: Chunk, node: Node, held: int) -> Best:
         with f.lane() as lane:
             T.buffer_store(candidate, f.read(x, [column], f.row(lane)), [lane])
         some = _any_less(candidate, best.numbers, f.lanes, (held - 1) * f.lanes)
-        # A loop of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
-        with T.serial(ZERO, tirx.Cast("int64", some)):
+        with once_if(some):
             for i in reversed(range(held)):
                 for values, new in ((best.places, column), (best.numbers, None)):
                     with f.lane() as lane:

@@ -14,7 +14,7 @@ from hbc.compiler.tvm.nest.function import Chunk
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.register_search import edges_below, padded, search_tree
-from hbc.compiler.tvm.tir.vectors import REGISTER_TABLES, look_up, store, vector
+from hbc.compiler.tvm.tir.vectors import REGISTER_TABLES, count_of, look_up, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.columns import Rank, TakeByColumn
@@ -89,8 +89,7 @@ def _descended(f: Chunk, edges: Array, dtype: str, start: Expr, levels: int, val
         at = T.Bind(at * 2 + tirx.Cast("int64", tirx.LT(edge, value)))
     at = T.Bind(at * NODE)
     node = f.constants(edges, dtype, start + at, NODE)
-    below = tirx.Cast(f"int32x{NODE}", tirx.LT(node, tirx.Broadcast(value, NODE)))
-    return tirx.Add(tirx.Cast("int32", at), tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{NODE}i32", below))
+    return tirx.Add(tirx.Cast("int32", at), count_of(tirx.LT(node, tirx.Broadcast(value, NODE)), NODE))
 
 
 def _counted(f: Chunk, node: Node, edges: Array) -> None:

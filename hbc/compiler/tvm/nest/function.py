@@ -20,7 +20,7 @@ from hbc.compiler.tvm.plan.sizes import STORAGE
 from hbc.compiler.tvm.plan.tree_kernels import has_many_sums
 from hbc.compiler.tvm.tir.dialect import DTYPES, Dialect, Expr
 from hbc.compiler.tvm.tir.expressions import convert
-from hbc.compiler.tvm.tir.vectors import as_vector, many, store, vector
+from hbc.compiler.tvm.tir.vectors import as_vector, many, once_if, store, vector
 from hbc.ir.graph import Input, Node, Operator
 from hbc.ir.types import NUMPY_DTYPES, Array, TensorType, dtype_name
 from hbc.ops import tensor
@@ -362,10 +362,9 @@ class Chunk(Block):
 
     @contextmanager
     def whole_vector(self) -> Iterator[None]:
-        """Run the code only if the current vector is full. This is a loop of one or no round, since under an `if` TVM's lowering spoils
-        vectors of indices."""
+        """Run the code only if the current vector is full."""
         none, lanes = tirx.const(0, "int64"), tirx.const(self.lanes, "int64")
-        with T.serial(none, none if self.part == "rest" else tirx.truncdiv(self.count, lanes)):
+        with once_if(none if self.part == "rest" else tirx.truncdiv(self.count, lanes)):
             yield
 
     @contextmanager
@@ -385,8 +384,7 @@ class Chunk(Block):
             name = f"llvm.vector.reduce.or.v{self.lanes}i32"
             any_row = tirx.call_llvm_pure_intrin("int32", name, vector(some, 0, self.lanes))
             self.flags[why] = T.Bind(tirx.Cast("int64", tirx.LT(tirx.const(0, "int32"), any_row)))
-        # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
-        with T.serial(tirx.const(0, "int64"), self.flags[why]):
+        with once_if(self.flags[why]):
             yield
 
 

@@ -8,7 +8,7 @@
 
 Ranks and keys read each column of a row once. So nothing is computed twice, and columns that no tree compares are not computed at all. All
 threads of a warp have the same column, so they take the same branch. A forest behind a scaler and 24 one-hot columns took 816 bytes of
-local memory a thread, which lie in L1, L2 and the card's memory, and takes 176. Lone walks (trees/lone.py) read a column at each step:
+local memory a thread, which lie in L1, L2 and the card's memory, and takes 176. Lone walks (trees/walk/lone.py) read a column at each step:
 they take fewer steps than there are columns.
 """
 

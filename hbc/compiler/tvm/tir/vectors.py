@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tvm import tirx
@@ -27,6 +28,13 @@ def vector(buffer: Any, start: Expr, lanes: int) -> Expr:
 def store(buffer: Any, value: Expr, start: Expr, lanes: int) -> None:
     """buffer[start : start + lanes] = value."""
     T.buffer_store(buffer, value, [start if lanes == 1 else tirx.Ramp(start, tirx.const(1, "int64"), lanes)])
+
+
+def once_if(condition: Expr) -> AbstractContextManager[Expr]:
+    """Code that runs if a condition holds: a bool, or an i64 that is 0 or 1. It is a loop of one or no round, since under an `if` TVM's
+    lowering spoils vectors of indices. Yields the number of the round, which is 0."""
+    rounds = tirx.Cast("int64", condition) if str(condition.ty) == "bool" else condition
+    return T.serial(tirx.const(0, "int64"), rounds)  # type: ignore[no-any-return]
 
 
 def broadcast(value: Expr, lanes: int) -> Expr:

@@ -17,7 +17,7 @@ from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import is_nan, number
 from hbc.compiler.tvm.tir.vectors import permute, vector
-from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
 from hbc.ir.graph import Constant, Graph, Node, operator
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, TensorType

@@ -14,15 +14,20 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.parser.frame import Frame, Refusal, as_frame
-from hbc.parser.registry import Outputs, public_name
+from hbc.parser.registry import Outputs, public_name, without_rows_of
 from hbc.parser.sklearn.pipeline import given_to_all
 from hbc.parser.walk import children
 
 
 def convert_members(members: Sequence[Any], x: Node | Frame, place: str = "estimators_") -> list[Outputs]:
-    """The outputs of every member by method. Each member is given x as it is; `place` is the attribute that holds them, for messages."""
+    """The outputs of every member by method. Each member is given x as it is; `place` is the attribute that holds them, for messages. A
+    call without rows gets none of a member that returns an array [0, 0]: sources fail to join these, or give results of other shapes."""
     given_to_all(members, x)
-    return children((member, x, f"{place}[{i}]") for i, member in enumerate(members))
+    found = children((member, x, f"{place}[{i}]") for i, member in enumerate(members))
+    return [
+        of_rows_only(member, outputs) if any(shape == (0, 0) for _, shape in without_rows_of(member).values()) else outputs
+        for member, outputs in zip(members, found, strict=True)
+    ]
 
 
 def of_rows_only(m: Any, outputs: Mapping[str, Node | tuple[Node, ...]]) -> Outputs:

@@ -34,7 +34,7 @@ from hbc.compiler.tvm.trees.gpu.memory import CLOCKS_OF_SECTOR, SECTOR, SMS, on_
 from hbc.compiler.tvm.trees.gpu.planes import fill_planes
 from hbc.compiler.tvm.trees.gpu.tiles import WORD, Bounds, TiledTrees, by_output, threads_for
 from hbc.compiler.tvm.trees.gpu.wide_links import WideLinks
-from hbc.compiler.tvm.trees.ranks import ranked_trees
+from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
 from hbc.ir.graph import Node
 from hbc.ops.tree import TreeEnsemble
 
@@ -90,7 +90,7 @@ class LaneTrees:
             first = T.Bind(turn * self.size)
             place = T.Bind(tirx.bitwise_and(turn, tirx.const(1, "int32")) * self.size * self.width + self.values)
             count = T.Bind(tirx.Min(tirx.const(self.size, "int32"), tirx.const(trees, "int32") - first))
-            # A loop of one or no round: under an `if`, TVM's lowering spoils vectors of indices.
+            # As `once_if`, with numbers of 32 bits.
             with T.serial(zero, tirx.Cast("int32", tirx.LT(thread, count))):
                 self._walk(T.Bind(first + thread), place + thread * self.width)
             schedule.barrier()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hbc.compiler.tvm.nest.schedule import LANES
-from hbc.compiler.tvm.trees.ranks import ranked_trees
+from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 

@@ -65,7 +65,7 @@ from hbc.compiler.tvm.trees.gpu.tile_sizes import (
     tiles_for_many,
 )
 from hbc.compiler.tvm.trees.gpu.work import PARTS, work
-from hbc.compiler.tvm.trees.ranks import ranked_trees
+from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, dtype_name
 from hbc.lazy import record

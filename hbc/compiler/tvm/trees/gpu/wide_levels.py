@@ -16,7 +16,7 @@ from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tiles import WORD
 from hbc.compiler.tvm.trees.gpu.work import work
-from hbc.compiler.tvm.trees.ranks import ranked_trees
+from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees

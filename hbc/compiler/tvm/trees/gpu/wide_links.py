@@ -6,7 +6,7 @@ import numpy as np
 
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
-from hbc.compiler.tvm.trees.ranks import ranked_trees
+from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees

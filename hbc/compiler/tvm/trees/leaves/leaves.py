@@ -24,10 +24,10 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
-from hbc.compiler.tvm.tir.vectors import broadcast, look_up_parts, permute, places_in_parts, store, vector
-from hbc.compiler.tvm.trees.fixed_point import DIGIT, FixedPoint
-from hbc.compiler.tvm.trees.leaf_rows import LeafRows
-from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.tir.vectors import broadcast, look_up_parts, once_if, permute, places_in_parts, store, vector
+from hbc.compiler.tvm.trees.leaves.fixed_point import DIGIT, FixedPoint
+from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
+from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
 from hbc.ir.types import Array
 from hbc.lazy import record
 
@@ -168,9 +168,7 @@ class LeafDigits(Leaves):
     def add(self, groups: Groups, output: Expr, first: Expr, reached: Any, rows: int) -> None:
         f = self.f
         for width in self.used:
-            # A loop of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
-            wanted = tirx.Cast("int64", tirx.EQ(self.width, tirx.const(width, "int64")))
-            with T.serial(tirx.const(0, "int64"), wanted), f.repeat(self.columns) as column:
+            with once_if(tirx.EQ(self.width, tirx.const(width, "int64"))), f.repeat(self.columns) as column:
                 self._add_column(column, width, groups, reached, rows)
 
     def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, rows: int) -> None:

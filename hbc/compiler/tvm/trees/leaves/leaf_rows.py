@@ -20,7 +20,7 @@ from tvm import tirx
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, many, side_by_side
-from hbc.compiler.tvm.trees.fixed_point import FixedPoint, bits_of
+from hbc.compiler.tvm.trees.leaves.fixed_point import FixedPoint, bits_of
 from hbc.ir.types import Array, DType, dtype_name
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees

@@ -19,8 +19,8 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.register_search import edges_below, padded, search_tree
-from hbc.compiler.tvm.tir.vectors import broadcast, many, shuffled, store, vector
-from hbc.compiler.tvm.trees.column_tiles import CHUNK, ColumnTiles
+from hbc.compiler.tvm.tir.vectors import broadcast, count_of, many, shuffled, store, vector
+from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK, ColumnTiles
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import RankedTrees
 
@@ -125,5 +125,4 @@ class RegisterSearch:
 def below(f: Block, table: Array, dtype: str, start: Expr, count: int, value: Expr) -> Expr:
     """The number of elements of table[start : start + count] that are < value, i64."""
     less = tirx.LT(f.constants(table, dtype, start, count), tirx.Broadcast(value, count))
-    counted = tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{count}i32", tirx.Cast(f"int32x{count}", less))
-    return tirx.Cast("int64", counted)
+    return tirx.Cast("int64", count_of(less, count))

@@ -15,7 +15,8 @@ that reach it have `leaf == lo`. So testing every split for every row is redunda
 much faster than walking.
 
 Up to six connected splits share one test of the leaf. The bits of their compares are an index into a table with the next leaves. The
-table is held in a register and looked up by a permutation of bytes (ranks.py). Trees come one by one; 256 rows share the loads of a tree.
+table is held in a register and looked up by a permutation of bytes (pieces_scan.py). Trees come one by one; 256 rows share the loads of a
+tree.
 
 Processors differ in the result of comparing bytes:
 
@@ -40,19 +41,19 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
-from hbc.compiler.tvm.tir.vectors import store
+from hbc.compiler.tvm.tir.vectors import once_if, store
 from hbc.compiler.tvm.trees.categories import Codes, pack_sets
-from hbc.compiler.tvm.trees.fixed_point import fixed_point
-from hbc.compiler.tvm.trees.leaf_rows import LeafRows
-from hbc.compiler.tvm.trees.leaves import HALF, WIDTHS, LeafGather, LeafParts, LeafTables, Leaves
-from hbc.compiler.tvm.trees.one_tree_scan import one_tree_scan, scans_one
-from hbc.compiler.tvm.trees.packed_patches import MOST_IN_REGISTERS, columns_of, passed
-from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedTrees, pack_trees
-from hbc.compiler.tvm.trees.patches import patchable, patches_of
-from hbc.compiler.tvm.trees.pieces_scan import EVERY, Chunks, rounds_of_every, rows_of_chunk, scan_of, scans_pairs
-from hbc.compiler.tvm.trees.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
-from hbc.compiler.tvm.trees.ranks import ranked_trees
-from hbc.compiler.tvm.trees.scan_few_rows import (
+from hbc.compiler.tvm.trees.leaves.fixed_point import fixed_point
+from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
+from hbc.compiler.tvm.trees.leaves.leaves import HALF, WIDTHS, LeafGather, LeafParts, LeafTables, Leaves
+from hbc.compiler.tvm.trees.patches.packed_patches import MOST_IN_REGISTERS, columns_of, passed
+from hbc.compiler.tvm.trees.patches.patches import patchable, patches_of
+from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, Chunks, rounds_of_every, rows_of_chunk, scan_of, scans_pairs
+from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
+from hbc.compiler.tvm.trees.ranks.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
+from hbc.compiler.tvm.trees.scan.one_tree_scan import one_tree_scan, scans_one
+from hbc.compiler.tvm.trees.scan.packed_trees import TREES_IN_GROUP, PackedTrees, pack_trees
+from hbc.compiler.tvm.trees.scan.scan_few_rows import (
     FEW_PLANES,
     MOST_LEAVES_IN_LANES,
     PAGE,
@@ -62,13 +63,12 @@ from hbc.compiler.tvm.trees.scan_few_rows import (
     PackedLanes,
     SumLanes,
     fits_lanes,
-    once_if,
     pack_lanes,
 )
-from hbc.compiler.tvm.trees.scan_rest import RestLanes, rows_for_lanes
-from hbc.compiler.tvm.trees.small_trees import small_trees
-from hbc.compiler.tvm.trees.sums import WRITTEN, Result
-from hbc.compiler.tvm.trees.walk import RowWalk, Sums, tree_walk
+from hbc.compiler.tvm.trees.scan.scan_rest import RestLanes, rows_for_lanes
+from hbc.compiler.tvm.trees.scan.small_trees import small_trees
+from hbc.compiler.tvm.trees.scan.sums import WRITTEN, Result
+from hbc.compiler.tvm.trees.walk.walk import RowWalk, Sums, tree_walk
 from hbc.ir.graph import Node
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees, thresholds_by_feature

@@ -23,7 +23,7 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.register_search import edges_below, search_tree
 from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
-from hbc.compiler.tvm.trees.column_tiles import CHUNK, ColumnTiles
+from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK, ColumnTiles
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import RankedTrees
 

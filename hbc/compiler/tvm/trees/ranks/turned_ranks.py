@@ -23,10 +23,10 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.trees import line_ranks
-from hbc.compiler.tvm.trees.column_tiles import CHUNK, ColumnTiles
-from hbc.compiler.tvm.trees.line_ranks import LineSearch
-from hbc.compiler.tvm.trees.register_ranks import RegisterSearch, kinds
+from hbc.compiler.tvm.trees.ranks import line_ranks
+from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK, ColumnTiles
+from hbc.compiler.tvm.trees.ranks.line_ranks import LineSearch
+from hbc.compiler.tvm.trees.ranks.register_ranks import RegisterSearch, kinds
 from hbc.ir.graph import Node
 from hbc.ops.tree_ranks import RankedTrees
 

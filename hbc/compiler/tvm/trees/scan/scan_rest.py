@@ -25,13 +25,13 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.tir.vectors import shuffled, store, vector
-from hbc.compiler.tvm.trees.fixed_point import FixedPoint
-from hbc.compiler.tvm.trees.leaf_rows import LeafRows
-from hbc.compiler.tvm.trees.leaves import LeafTables
-from hbc.compiler.tvm.trees.packed_trees import TREES_IN_GROUP, PackedTrees
-from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR, held
-from hbc.compiler.tvm.trees.scan_few_rows import ROWS_TOGETHER, TREES_IN_VECTOR, PackedLanes, SumLanes, once_if
+from hbc.compiler.tvm.tir.vectors import once_if, shuffled, store, vector
+from hbc.compiler.tvm.trees.leaves.fixed_point import FixedPoint
+from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
+from hbc.compiler.tvm.trees.leaves.leaves import LeafTables
+from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR, held
+from hbc.compiler.tvm.trees.scan.packed_trees import TREES_IN_GROUP, PackedTrees
+from hbc.compiler.tvm.trees.scan.scan_few_rows import ROWS_TOGETHER, TREES_IN_VECTOR, PackedLanes, SumLanes
 
 BYTES_FOR_A_LEAF = 16
 """The bytes of tables that are read in the time of one leaf. For fewer rows than their quotient, leaves are read one by one."""

@@ -21,11 +21,11 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
-from hbc.compiler.tvm.trees.packed_patches import PackedPatches
-from hbc.compiler.tvm.trees.packed_trees import PackedPieces, pack_splits
-from hbc.compiler.tvm.trees.pieces_scan import EVERY, scan_of
-from hbc.compiler.tvm.trees.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, rank_planes
-from hbc.compiler.tvm.trees.ranks import lockstep
+from hbc.compiler.tvm.trees.patches.packed_patches import PackedPatches
+from hbc.compiler.tvm.trees.pieces.packed_pieces import PackedPieces, pack_splits
+from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, scan_of
+from hbc.compiler.tvm.trees.pieces.split_order import lockstep
+from hbc.compiler.tvm.trees.ranks.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, rank_planes
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record

@@ -6,8 +6,8 @@ import numpy as np
 
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.trees.keys import Compared, compared_columns, ordered
-from hbc.compiler.tvm.trees.reached import padded
-from hbc.compiler.tvm.trees.walk import MORE_COLUMNS, distinct
+from hbc.compiler.tvm.trees.leaves.reached import padded
+from hbc.compiler.tvm.trees.walk.walk import MORE_COLUMNS, distinct
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble

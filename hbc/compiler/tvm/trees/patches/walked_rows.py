@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hbc.compiler.costs import Shape, beyond
-from hbc.compiler.tvm.trees.packed_patches import passed
-from hbc.compiler.tvm.trees.scanned_tops import EXITS, LEVELS
-from hbc.compiler.tvm.trees.walk import TREES_IN_TILE
+from hbc.compiler.tvm.trees.patches.packed_patches import passed
+from hbc.compiler.tvm.trees.patches.scanned_tops import EXITS, LEVELS
+from hbc.compiler.tvm.trees.walk.walk import TREES_IN_TILE
 
 MOST_STEPS = 22
 """The most steps of a tree, on average. Forests of unlimited depth have more. By the times below those of 1,250 leaves a tree would be

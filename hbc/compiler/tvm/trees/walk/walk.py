@@ -45,8 +45,8 @@ from hbc.compiler.tvm.tir.expressions import let
 from hbc.compiler.tvm.tir.vectors import LINE, prefetch
 from hbc.compiler.tvm.trees.categories import Codes, n_features, pack_sets
 from hbc.compiler.tvm.trees.keys import Compared, Keys, compared_columns, key_columns, ordered
-from hbc.compiler.tvm.trees.lone import LoneNodes, LoneWalk, pack_lone, walks_alone
-from hbc.compiler.tvm.trees.reached import Reached, padded
+from hbc.compiler.tvm.trees.leaves.reached import Reached, padded
+from hbc.compiler.tvm.trees.walk.lone import LoneNodes, LoneWalk, pack_lone, walks_alone
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import record

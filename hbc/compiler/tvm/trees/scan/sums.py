@@ -19,8 +19,8 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
-from hbc.compiler.tvm.trees.fixed_point import FixedPoint
-from hbc.compiler.tvm.trees.scan_few_rows import ROWS_TOGETHER
+from hbc.compiler.tvm.trees.leaves.fixed_point import FixedPoint
+from hbc.compiler.tvm.trees.scan.scan_few_rows import ROWS_TOGETHER
 from hbc.ir.graph import Node
 
 WRITTEN = 8  # rows whose results are written at once

@@ -21,9 +21,9 @@ from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.expressions import is_nan
 from hbc.compiler.tvm.tir.vectors import broadcast, many, store, vector
-from hbc.compiler.tvm.trees.counted_ranks import CountedRanks
-from hbc.compiler.tvm.trees.register_ranks import below
-from hbc.compiler.tvm.trees.turned_ranks import TurnedRanks
+from hbc.compiler.tvm.trees.ranks.counted_ranks import CountedRanks
+from hbc.compiler.tvm.trees.ranks.register_ranks import below
+from hbc.compiler.tvm.trees.ranks.turned_ranks import TurnedRanks
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.lazy import record

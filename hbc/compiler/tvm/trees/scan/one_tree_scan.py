@@ -18,12 +18,12 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.trees.categories import n_features
-from hbc.compiler.tvm.trees.leaves import WIDTHS
-from hbc.compiler.tvm.trees.packed_trees import PackedPieces, pack_splits
-from hbc.compiler.tvm.trees.pieces_scan import EVERY, Chunks, rounds_of_every, scan_of
-from hbc.compiler.tvm.trees.planes import rank_planes
-from hbc.compiler.tvm.trees.ranks import lockstep, ranked_trees
-from hbc.compiler.tvm.trees.walk import RowWalk, Sums
+from hbc.compiler.tvm.trees.leaves.leaves import WIDTHS
+from hbc.compiler.tvm.trees.pieces.packed_pieces import PackedPieces, pack_splits
+from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, Chunks, rounds_of_every, scan_of
+from hbc.compiler.tvm.trees.pieces.split_order import lockstep, ranked_trees
+from hbc.compiler.tvm.trees.ranks.planes import rank_planes
+from hbc.compiler.tvm.trees.walk.walk import RowWalk, Sums
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble

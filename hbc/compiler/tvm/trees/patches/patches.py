@@ -39,11 +39,18 @@ from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import look_up, prefetch, side_by_side, vector
 from hbc.compiler.tvm.trees.keys import Keys
-from hbc.compiler.tvm.trees.packed_patches import IN_MEMORY, LANES, MOST_COLUMNS, PackedPatches, columns_of, pack_patches
-from hbc.compiler.tvm.trees.reached import Reached
-from hbc.compiler.tvm.trees.scanned_tops import LEAST_ROWS, ScannedTops, pack_tops
-from hbc.compiler.tvm.trees.walk import WALKS, tree_walk, walk_together
-from hbc.compiler.tvm.trees.walked_rows import many_rows_walk
+from hbc.compiler.tvm.trees.leaves.reached import Reached
+from hbc.compiler.tvm.trees.patches.packed_patches import (
+    IN_MEMORY,
+    LANES,
+    MOST_COLUMNS,
+    PackedPatches,
+    columns_of,
+    pack_patches,
+)
+from hbc.compiler.tvm.trees.patches.scanned_tops import LEAST_ROWS, ScannedTops, pack_tops
+from hbc.compiler.tvm.trees.patches.walked_rows import many_rows_walk
+from hbc.compiler.tvm.trees.walk.walk import WALKS, tree_walk, walk_together
 from hbc.ir.graph import Node
 from hbc.ops.tree import TreeEnsemble
 

@@ -29,14 +29,14 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.tir.vectors import broadcast, count_of, permute, shuffled, store, vector
+from hbc.compiler.tvm.tir.vectors import broadcast, count_of, once_if, permute, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import n_features
-from hbc.compiler.tvm.trees.packed_ranges import MOST_IN_RANGE, Ranges, pack_ranges, ranges_of
-from hbc.compiler.tvm.trees.patches import patchable, tree_patches
-from hbc.compiler.tvm.trees.pieces_scan import EVERY, PAIR, scan_of
-from hbc.compiler.tvm.trees.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, rank_planes
-from hbc.compiler.tvm.trees.reached import Reached
-from hbc.compiler.tvm.trees.walk import tree_walk
+from hbc.compiler.tvm.trees.leaves.reached import Reached
+from hbc.compiler.tvm.trees.patches.patches import patchable, tree_patches
+from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, scan_of
+from hbc.compiler.tvm.trees.ranges.packed_ranges import MOST_IN_RANGE, Ranges, pack_ranges, ranges_of
+from hbc.compiler.tvm.trees.ranks.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, rank_planes
+from hbc.compiler.tvm.trees.walk.walk import tree_walk
 from hbc.ir.graph import Node
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import MOST_IN_PLANE, thresholds_by_feature
@@ -201,9 +201,8 @@ class SortedRows:
             rows = T.Bind(tirx.Min(count - first, tirx.const(EVERY, "int64")))
             self._to_planes(first, T.Bind((rows + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR))
             for least, most in ((0, ROWS_IN_VECTOR), (ROWS_IN_VECTOR, PAIR), (PAIR, EVERY)):
-                # A loop of one or no round in place of an `if`, under which TVM's lowering spoils vectors of indices.
                 wanted = tirx.And(tirx.LT(tirx.const(least, "int64"), rows), tirx.LE(rows, tirx.const(most, "int64")))
-                with T.serial(zero, tirx.Cast("int64", wanted)):
+                with once_if(wanted):
                     self.scan.run(range_, self.leaf, zero, zero, most)
             with T.serial(zero, rows) as i:
                 row = T.Bind(tirx.Cast("int64", self.order[first + i]))

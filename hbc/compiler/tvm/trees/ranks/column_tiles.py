@@ -30,23 +30,21 @@ class ColumnTiles:
 
     def __init__(self, f: Block, x: Node, ranked: RankedTrees, columns: Array) -> None:
         """columns i64: the places in `ranked` of those that are wanted."""
-        self.f, self.x, width = f, x, x.type.columns
+        self.f, self.x = f, x
         bits = int(x.type.dtype[1:])
-        self.size = 512 // bits
+        self.lanes = 512 // bits
         self.features = np.unique(ranked.column_feature[columns]).astype(np.int64)
-        self.squares = f.callers_array(x) is not None and width >= SMALLEST
-        """The caller's rows are transposed in squares, with columns that nobody compares too; otherwise number by number."""
-        if self.squares:
-            size = min(self.size, 1 << (width.bit_length() - 1))
-            self.side = min(size, f.schedule.register_bits(f.dialect) // bits)
-            begins = _begins(self.features, width, size)
-            self.squares = 0 < size * len(begins) <= 2 * len(self.features)
-        if self.squares:
-            self.begins, self.size = begins, size
-            self._tile = np.maximum(np.searchsorted(begins, ranked.column_feature, side="right") - 1, 0)
-            self._place = ranked.column_feature - begins[self._tile]
+        array = f.callers_array(x)
+        runs = None if array is None else _runs(self.features, x.type.columns, self.lanes)
+        self.array = None if runs is None else array
+        """The caller's rows, if they are transposed in squares, with columns that nobody compares too. None: number by number."""
+        if runs is not None:
+            self.begins, self.size = runs
+            self.side = min(self.size, f.schedule.register_bits(f.dialect) // bits)
+            self._tile = np.maximum(np.searchsorted(self.begins, ranked.column_feature, side="right") - 1, 0)
+            self._place = ranked.column_feature - self.begins[self._tile]
         else:
-            self.begins = np.arange(0, len(self.features), self.size, dtype=np.int64)
+            self.begins, self.size = np.arange(0, len(self.features), self.lanes, dtype=np.int64), self.lanes
             self._tile, self._place = np.divmod(np.searchsorted(self.features, ranked.column_feature), self.size)
         self.count = len(self.begins)
 
@@ -63,11 +61,11 @@ class ColumnTiles:
         """Emit the numbers of a tile for `rows` rows of the block, from `first` on."""
         f = self.f
         start = T.Bind(f.constant(f.own(self.begins, "i64"), "i64", tile))
-        if self.squares:
-            self._prefetch(start, first, rows)
+        if self.array is not None:
+            self._prefetch(self.array, start, first, rows)
             squares = T.Bind(rows // self.side)
             for begin in range(0, self.size, self.side):
-                self._transpose(numbers, start, begin, first, squares)
+                self._transpose(self.array, numbers, start, begin, first, squares)
             with T.serial(squares * self.side, rows) as row, f.repeat(self.size) as place:
                 self._copy(numbers, start + place, first, row, place)
             return
@@ -82,27 +80,21 @@ class ColumnTiles:
         """Copy one number, that of a row behind `first`."""
         T.buffer_store(numbers, self.f.read(self.x, [feature], Row(first + row)), [place * CHUNK + row])
 
-    def _prefetch(self, start: Expr, first: Expr, rows: Expr) -> None:
+    def _prefetch(self, array: CallersArray, start: Expr, first: Expr, rows: Expr) -> None:
         """Bring the tile's columns of the next chunk near. Only in blocks that are full: behind others come no rows. Rows of a cache line
         or less come by themselves."""
-        f, width, array = self.f, self.x.type.columns, self._array()
-        if self.size < 512 // int(self.x.type.dtype[1:]):
+        if self.size < self.lanes:
             return
+        f = self.f
         flat = as_vector(array.array)
         full = tirx.EQ(f.rows, tirx.const(f.block, "int64"))
         with T.serial(tirx.const(0, "int64"), tirx.Select(full, rows, tirx.const(0, "int64"))) as row:
             for line in range(0, self.size, LINE // array.bytes):
-                prefetch(flat[(f.base + first + CHUNK + row) * width + start + line])
+                prefetch(flat[(f.base + first + CHUNK + row) * array.width + start + line])
 
-    def _array(self) -> CallersArray:
-        """What `squares` are read from."""
-        array = self.f.callers_array(self.x)
-        assert array is not None
-        return array
-
-    def _transpose(self, numbers: Any, start: Expr, begin: int, first: Expr, squares: Expr) -> None:
+    def _transpose(self, array: CallersArray, numbers: Any, start: Expr, begin: int, first: Expr, squares: Expr) -> None:
         """numbers[place · CHUNK + row] = x[first + row, start + place] for the places of one register, from `begin` on."""
-        array, side, f = self._array(), self.side, self.f
+        side, f = self.side, self.f
         numbers_of, width = array.runs(), array.width
         with T.serial(tirx.const(0, "int64"), squares) as part:
             outside = (f.base + first + part * side) * width + start + begin
@@ -115,10 +107,13 @@ class ColumnTiles:
                     store(numbers, column, inside + (begin + j) * CHUNK, side)
 
 
-def _begins(features: Array, width: int, size: int) -> Array:
-    """i64: the features at which runs of `size` features begin that cover the ascending `features` of a matrix of `width`."""
-    begins: list[int] = []
+def _runs(features: Array, width: int, most: int) -> tuple[Array, int] | None:
+    """(i64: where runs of features begin that cover the ascending `features` of a matrix of `width`; the size of a run, at most `most`).
+    None where the matrix is too narrow, or where such runs would have more than twice as many features."""
+    if width < SMALLEST:
+        return None
+    size, begins = min(most, 1 << (width.bit_length() - 1)), list[int]()
     for feature in features.tolist():
         if not begins or feature >= begins[-1] + size:
             begins.append(min(feature, width - size))
-    return np.array(begins, np.int64)
+    return (np.array(begins, np.int64), size) if 0 < size * len(begins) <= 2 * len(features) else None

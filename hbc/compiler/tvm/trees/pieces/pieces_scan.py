@@ -1,5 +1,5 @@
-"""Scans one tree for many rows: its splits in pieces (ranks.py), with compares into bytes or masks. scan.py has the idea, and scans several
-trees by it; one_tree_scan.py scans one."""
+"""Scans one tree for many rows: its splits in pieces (split_order.py), with compares into bytes or masks. scan/scan.py has the idea, and
+scans several trees by it; scan/one_tree_scan.py scans one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, look_up_twice, many, shuffled, store, vector
-from hbc.compiler.tvm.trees.leaves import HALF
-from hbc.compiler.tvm.trees.packed_trees import PackedPieces
-from hbc.compiler.tvm.trees.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.leaves.leaves import HALF
+from hbc.compiler.tvm.trees.pieces.packed_pieces import PackedPieces
+from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
 from hbc.ir.types import Array, dtype_name
 
 WORDS = HALF // 4  # words in a register of AVX2

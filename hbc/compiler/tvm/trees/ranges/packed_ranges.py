@@ -15,9 +15,9 @@ from dataclasses import replace
 import numpy as np
 
 from hbc.compiler.tvm.tir.dialect import Dialect
-from hbc.compiler.tvm.trees.packed_trees import PackedPieces, pack_splits
-from hbc.compiler.tvm.trees.ranks import lockstep
-from hbc.compiler.tvm.trees.reached import padded
+from hbc.compiler.tvm.trees.leaves.reached import padded
+from hbc.compiler.tvm.trees.pieces.packed_pieces import PackedPieces, pack_splits
+from hbc.compiler.tvm.trees.pieces.split_order import lockstep
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble

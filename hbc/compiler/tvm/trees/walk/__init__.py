@@ -1,0 +1,1 @@
+"""The strategy "walk": rows go from node to node."""
