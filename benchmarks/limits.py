@@ -26,6 +26,8 @@ from hbc.compiler.tvm.trees.patches.scanned_tops import LEVELS, pack_tops
 from hbc.compiler.tvm.trees.patches.walked_rows import many_rows_walk
 from hbc.compiler.tvm.trees.pieces.packed_pieces import cut
 from hbc.compiler.tvm.trees.pieces.split_order import pieces
+from hbc.compiler.tvm.trees.ranges.packed_ranges import ranges_of
+from hbc.compiler.tvm.trees.ranges.ranges import SIDE
 from hbc.compiler.tvm.trees.scan.small_trees import small_trees
 from hbc.ir.graph import Graph
 from hbc.ir.types import NUMPY_DTYPES
@@ -93,6 +95,20 @@ def _of_trees(trained: Trained, trees: list[Any]) -> dict[str, Any] | None:
             "ranks": ranks / SEARCHES[family],
             "ghz": ghz,
             "us": us,
+        }
+    if op.strategy == "ranges":
+        ranges = op.once(ranges_of)
+        (tops, ranks), (inside, _) = _scan(ranges.tops, dialect), _scan(ranges.parts, dialect)
+        work = tops + inside * op.n_trees / len(ranges.first_leaf)  # a row is in one range of each tree
+        # Four rounds of 16 instructions turn 16 planes of 64 rows, in each tree.
+        ranks += op.n_trees * -(-ranges.ranked.planes // SIDE)
+        return {
+            "kernel": "ranges",
+            "work": work,
+            "cycles": splits[family],
+            "ranks": ranks / SEARCHES[family],
+            "ghz": ghz,
+            "us": (work * splits[family] / 64 + ranks / SEARCHES[family]) / ghz / 1e3,
         }
     counted, cycles, tops = op.feature >= 0, STEP, 0.0
     kernel = op.strategy

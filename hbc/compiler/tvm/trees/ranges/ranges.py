@@ -1,6 +1,6 @@
 """Many rows of trees of hundreds to thousands of leaves: sorted by ranges of leaves, and scanned through the splits of their range alone.
 
-The code computes (docs/tree-kernels.md §5; a range is a run of up to 256 leaves, packed_ranges.py):
+The code computes (docs/tree-kernels.md §6; a range is a run of up to 256 leaves, packed_ranges.py):
 
     rank[plane, row] = number of the feature's thresholds that are < x[row, feature]      # planes.py, once a block
     bytes[row] = rank[:, row]                                                             # the ranks of a row, one behind the other

@@ -159,7 +159,7 @@ def rows_alone(
 
 
 def scannable(op: TreeEnsemble) -> bool:
-    """Whether `tree_scan` can run an ensemble within the numerical contract (docs/tree-kernels.md §8). Leaf numbers of several trees are
+    """Whether `tree_scan` can run an ensemble within the numerical contract (docs/tree-kernels.md §9). Leaf numbers of several trees are
     scanned as few rows are, where leaves are numbered by bytes."""
     if scans_one(op):
         return thresholds_fit(op)
