@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from hbc.errors import ArtifactError
 from hbc.lazy import record
 from hbc.scoring.formats import FORMATS, PIPE, compression_of, format_of, renamed, suffixes_of
-from hbc.scoring.places import Place, place_of, same_file
+from hbc.scoring.places import Place, place_of, reaching, same_file
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """What Hive and Spark write for a missing value of a partition."""
@@ -50,7 +50,8 @@ def found_in(sources: Sequence[str], input_format: str | None) -> tuple[list[tup
     single = len(sources) == 1
     for source in sources:
         place = place_of(source)
-        with_facts, root = _matches(place, source)
+        with reaching(place.name):
+            with_facts, root = _matches(place, source)
         single = single and root is None
         for path, facts in sorted(with_facts.items()):
             relative = path.rpartition("/")[2] if root is None else path[len(root) :].lstrip("/")

@@ -36,15 +36,18 @@ class Place:
         return Place(self.name.rstrip("/").rpartition("/")[0] or folder, self.fs, folder, self.local)
 
     def exists(self) -> bool:
-        return bool(self.fs.exists(self.path))
+        with reaching(self.name):
+            return bool(self.fs.exists(self.path))
 
     def is_folder(self) -> bool:
-        return bool(self.fs.isdir(self.path))
+        with reaching(self.name):
+            return bool(self.fs.isdir(self.path))
 
     def size(self) -> int | None:
         """The bytes of the file, None if there is none."""
         try:
-            return int(self.fs.info(self.path)["size"])
+            with reaching(self.name):
+                return int(self.fs.info(self.path)["size"])
         except FileNotFoundError:
             return None
 
@@ -59,7 +62,8 @@ class Place:
             self.fs.rm(self.path, recursive=self.is_folder())
 
     def read(self) -> bytes:
-        return bytes(self.fs.cat_file(self.path))
+        with reaching(self.name):
+            return bytes(self.fs.cat_file(self.path))
 
     def write(self, data: bytes) -> None:
         """Write a small file, aside and then renamed."""
@@ -104,14 +108,36 @@ def place_of(name: str | os.PathLike[str]) -> Place:
     if "://" not in text:
         path = os.path.abspath(text)
         return Place(path, filesystem("file"), path, True)
-    try:
-        fs, path = url_to_fs(text)
-    except (ImportError, ValueError) as error:
-        raise ArtifactError(
-            path=text, found=f"a URL that cannot be opened ({error})", expected="a path, or a URL that fsspec knows"
-        ) from error
+    with reaching(text):
+        try:
+            fs, path = url_to_fs(text)
+        except (ImportError, ValueError) as error:
+            raise ArtifactError(
+                path=text, found=f"a URL that cannot be opened ({error})", expected="a path, or a URL that fsspec knows"
+            ) from error
     local = text.startswith("file://")
     return Place(path if local else text, fs, path, local)
+
+
+@contextlib.contextmanager
+def reaching(name: str) -> Iterator[None]:
+    """A context in which what goes wrong behind a URL becomes an ArtifactError that names it. The libraries of file systems have errors of
+    their own, such as botocore's where there are no credentials: they are no OSError, or one without a name. What Python itself raises of
+    other kinds (a file that is not there, a wrong value) stays."""
+    try:
+        yield
+    except (FileNotFoundError, ImportError, ValueError):
+        raise
+    except Exception as error:
+        if "://" not in name:
+            raise
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ArtifactError(
+            path=name,
+            found=f"a URL that cannot be reached ({reason})",
+            expected="one that can",
+            advice="fsspec's settings hold its keys and its endpoint.",
+        ) from error
 
 
 @contextlib.contextmanager

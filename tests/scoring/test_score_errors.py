@@ -11,11 +11,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from scoring_rows import FEATURES, frame_of
 
 import hbc
@@ -37,6 +39,31 @@ def folder(frame: pd.DataFrame, tmp_path: Path) -> Path:
     for name in "abc":
         frame.to_parquet(tmp_path / "in" / f"{name}.parquet", row_group_size=100)
     return tmp_path
+
+
+def test_what_goes_wrong_behind_a_url_names_it(model: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Libraries of file systems have errors of their own: botocore's without credentials are no OSError, and came as tracebacks."""
+    from hbc.cli import main
+
+    class Locked(MemoryFileSystem):
+        protocol = "locked"
+        cachable = False
+
+        def info(self, path: str, **_: Any) -> Any:
+            raise RuntimeError(f"Unable to locate credentials\nfor {path}")
+
+        isdir = exists = ls = info
+
+    fsspec.register_implementation("locked", Locked, clobber=True)
+    for source, output in (("locked://in/a.parquet", "out"), ("locked://in/*.parquet", "out"), ("in", "locked://out")):
+        with pytest.raises(SystemExit) as ended:
+            main(["score", str(model), source.replace("in", str(folder / "in"), source == "in"), "-o", output])
+        assert ended.value.code == 1
+        said = capsys.readouterr().err
+        url = source if "://" in source else output
+        assert said.startswith(f"hbc: {url}"), said
+        assert "found a URL that cannot be reached (Unable to locate credentials)" in said
+        assert said.count("\n") == 1
 
 
 def test_a_corrupt_file_in_the_middle(model: Path, folder: Path) -> None:
