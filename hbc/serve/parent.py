@@ -117,7 +117,7 @@ class Parent:
             "inbox": inbox,
             "folder": self._folder.name,
             "unloaded": sorted(self._unloaded),
-            "must_load": not self._ready,
+            "first": not self._ready,
         }
         ours.sendall(json.dumps(told).encode() + b"\n")
         ours.setblocking(False)

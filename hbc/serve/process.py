@@ -188,8 +188,9 @@ class Worker:
         )
         self.grpc: Any = None
         """The server of gRPC, if there is one."""
-        self.must_load = True
-        """Whether a file that was named has to be good. It has not where another worker serves already."""
+        self.first = True
+        """Whether no other worker serves already. If one does, this one takes no connections before its models are loaded, and a file that
+        was named need not be good."""
         self.connections: Callable[[], Iterable[Any]] = tuple
         """The connections over HTTP that there are."""
         self._background: set[asyncio.Task[Any]] = set()
@@ -199,13 +200,20 @@ class Worker:
     def run(self) -> None:
         """Load the models, and serve them until a signal. Raises HbcError for a file that was named and cannot be loaded."""
         use_one_heap()
-        self.repository.refresh()
-        settle()
-        if self.must_load:
-            self.repository.require_named()
+        if not self.first:
+            self.load()
         server = Server(self)
         server.run(self._sockets)
         self.service.engine.close()
+        if server.failure is not None:
+            raise server.failure
+
+    def load(self) -> None:
+        """Load the models for the first time. Raises HbcError as `run` does."""
+        self.repository.refresh()
+        settle()
+        if self.first:
+            self.repository.require_named()
 
     async def start_grpc(self) -> None:
         """Listen for gRPC, if that was asked for. Raises OSError if the address is taken."""
@@ -224,7 +232,7 @@ class Worker:
         await self.grpc.start()
 
     def started(self) -> None:
-        """Called when the server listens."""
+        """Called when the server listens, and the models are loaded."""
         address = self._sockets[0].getsockname()
         scheme = "http" if self.settings.certificate is None else "https"
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
@@ -334,6 +342,11 @@ class Server(uvicorn.Server):
         worker.connections = lambda: self.server_state.connections
         self._look = False
         """Whether SIGHUP has asked to look at the files."""
+        self._loading: asyncio.Future[None] | None = None
+        """What loads the models for the first time. The server answers meanwhile that it lives and is not ready: compiling may take
+        minutes, and Kubernetes ends a server that says nothing for so long."""
+        self.failure: BaseException | None = None
+        """Why the models could not be loaded for the first time, which ends the server."""
         forward = Forward(worker.log)
         for name in ("uvicorn", "uvicorn.error", "asyncio"):
             logger = logging.getLogger(name)
@@ -343,6 +356,13 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         await self._worker.start_grpc()
+        if self._worker.first:
+            self._loading = asyncio.get_running_loop().run_in_executor(None, self._worker.load)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Be ready: the models are loaded."""
         self._worker.started()
         if self._worker.keeping is not None:
             options = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
@@ -372,7 +392,15 @@ class Server(uvicorn.Server):
         if self._look:
             self._look = False
             self._worker.look()
-        self._worker.tick()
+        if self._loading is None:
+            self._worker.tick()
+        elif self._loading.done():
+            self.failure = self._loading.exception()
+            self._loading = None
+            if self.failure is None:
+                self._begin()
+            else:
+                self.should_exit = True
         if counter % 10 == 0:
             now = clock()
             for connection in list(self.server_state.connections):
@@ -400,6 +428,8 @@ class Server(uvicorn.Server):
             await asyncio.gather(super().shutdown(sockets), grpc.stop(self._worker.service.limits.drain_seconds))
         self._worker.family.write()
         self._worker.log.tell("stopped")
+        if self._loading is not None:
+            os._exit(0)  # all is answered, and a compiler in this process cannot be stopped
 
 
 def work(control: socket.socket, told: dict[str, Any], memory: mmap.mmap | None) -> None:
@@ -410,7 +440,7 @@ def work(control: socket.socket, told: dict[str, Any], memory: mmap.mmap | None)
     worker = Worker(settings, sockets, control, Path(told["folder"]), keeping)
     if keeping is None and told["inbox"]:
         worker.log.tell("connections are not kept", reason="this system does not have what it takes")
-    worker.must_load = told["must_load"]
+    worker.first = told["first"]
     for name in told["unloaded"]:
         worker.repository.leave_out(name)
     try:

@@ -106,6 +106,8 @@ class Repository:
         self._failed: dict[tuple[str, str], tuple[Any, str]] = {}
         self._statistics: dict[tuple[str, str], Statistics] = {}
         self._changing = threading.Lock()
+        self._looked = False
+        """Whether the first look at the files is over: before, a model that is not there may be on its way."""
         self._told: set[str] = set()
         self._stopped = False
 
@@ -125,6 +127,10 @@ class Repository:
         reasons = [why for (known, v), (_, why) in list(self._failed.items()) if known == name and version in (None, v)]
         if reasons:
             return Failure("unavailable", f"{which} is not ready: {reasons[0]}", retry_after=5)
+        if not self._looked:
+            return Failure(
+                "unavailable", f"{which} is not ready: the server has just started, and loads its models.", retry_after=1
+            )
         return Failure("missing", f"there is no {which}; GET /v1/models lists those that there are.")
 
     def all(self) -> list[Served]:
@@ -151,10 +157,10 @@ class Repository:
 
     @property
     def ready(self) -> bool:
-        """Whether there is a model, and one for each file that was named; those that were unloaded on purpose count. A bad file in the
-        directory costs only its own model."""
+        """Whether all files were looked at, and there is a model, and one for each file that was named; those that were unloaded on purpose
+        count. A bad file in the directory costs only its own model."""
         there = {*self._ready, *self._unloaded}
-        return bool(there) and there.issuperset(self.files)
+        return self._looked and bool(there) and there.issuperset(self.files)
 
     def require_named(self) -> None:
         """Raise HbcError for a file that was named and could not be loaded."""
@@ -182,6 +188,7 @@ class Repository:
                     changed.append(name)
             for key in [k for k in list(self._failed) if k not in known]:
                 del self._failed[key]
+            self._looked = True
             return changed
 
     def load(self, name: str) -> None:

@@ -153,11 +153,16 @@ def until(ready: Any, seconds: float = 60) -> None:
 
 
 @contextmanager
-def running(chosen: Settings) -> Iterator[Running]:
-    """A server in a thread of this process."""
+def running(chosen: Settings, gate: threading.Event | None = None) -> Iterator[Running]:
+    """A server in a thread of this process. gate: the server loads its models beside its answers, when this is set."""
     sockets = listening(chosen.host, chosen.port)
     worker = Worker(chosen, sockets)
-    worker.repository.refresh()
+    if gate is None:
+        worker.load()
+        worker.first = False
+    else:
+        load = worker.load
+        worker.load = lambda: gate.wait() and load()  # type: ignore[method-assign,func-returns-value]
     server = Server(worker)
     found = Running(worker, server, sockets[0].getsockname()[1])
 

@@ -16,11 +16,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 from serving import answered, folder, people, post, received, running, settings, until
 from test_model_repository import put
 
@@ -132,6 +133,46 @@ def test_sigterm_answers_everything_that_was_accepted() -> None:
         load.stop()
         assert load.bad == []
         assert [len(process.events(name)) for name in ("stopping", "stopped")] == [1, 1]
+
+
+def test_a_server_answers_while_it_loads_its_models() -> None:
+    """Who asks whether it lives ends one that says nothing, and compiling may take minutes."""
+    gate = threading.Event()
+    with running(settings(), gate) as server:
+        try:
+            assert server.json("GET", "/v2/health/live") == {"live": True}
+            assert server.json("GET", "/v2/health/ready", status=503) == {"ready": False}
+            status, headers, body = server.ask("POST", PATH, RECORD)
+            assert (status, headers["retry-after"]) == (503, "1")
+            assert b"loads its models" in body
+            assert server.json("GET", "/v1/models") == {"models": []}
+        finally:
+            gate.set()
+        until(lambda: server.ask("GET", "/v2/health/ready")[0] == 200)
+        assert server.ask("POST", PATH, RECORD)[0] == 200
+        assert server.ask("POST", "/v1/models/other:predict", RECORD)[0] == 404
+
+
+def test_sigterm_while_models_are_loaded() -> None:
+    """The server does not wait for what is compiled in its own process, which nobody can stop."""
+    port = free_port()
+    code = (
+        "import sys, time; from hbc.serve.process import Settings, Worker; from hbc.serve.parent import serve; "
+        f"Worker.load = lambda worker: time.sleep(600); serve(Settings({{}}, port={port}))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
+
+        def lives() -> bool:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+                connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                return answered(connection).startswith(b"HTTP/1.1 200")
+            return False
+
+        until(lives)
+        process.terminate()
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 0, said
+    assert [json.loads(line)["event"] for line in said.splitlines()] == ["stopping", "stopped"]
 
 
 def test_the_end_of_workers_is_quiet() -> None:
