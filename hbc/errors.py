@@ -5,7 +5,8 @@ All are subclasses of HbcError, and of the built-in exception that fits, so that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from hbc.lazy import record
@@ -130,6 +131,16 @@ class DeviceMemoryError(HbcError, MemoryError):
             free=free,
             total=total,
         )
+
+
+@contextmanager
+def requires(extra: str, kind: str = "extra") -> Iterator[None]:
+    """A context in which a library that is not installed is a BackendUnavailableError, which says that hbc's extra `extra` installs it.
+    kind: see BackendUnavailableError."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise BackendUnavailableError(backend=extra, reason=f"{error.name} is not installed", extra=extra, kind=kind) from error
 
 
 def meant(name: str, known: Sequence[str]) -> str:

@@ -222,32 +222,14 @@ def export(
     if not is_saved(model):
         advice = f"`hbc convert` takes other models: {conversion(model, 'model.hbc' if output is None else output)}"
         raise ArtifactError(path=str(model), found="no model saved by hbc", expected="a .hbc file", advice=advice)
+    options: dict[str, Any] = {
+        **{"methods": methods, "dtype": dtype, "opset": opset, "plain": plain, "columns": columns},
+        **{"target": target, "name": name, "header": header},
+    }
     if triton is not None:
-        others = {
-            "dtype": dtype,
-            "opset": opset,
-            "plain": plain,
-            "columns": columns,
-            "target": target,
-            "name": name,
-            "header": header,
-        }
-        write_triton(model, triton, triton_onnx, _chosen(methods=methods, **others), as_json, quiet)
+        write_triton(model, triton, triton_onnx, _chosen(**options), as_json, quiet)
         return
-    convert(
-        model,
-        output,
-        methods=methods,
-        dtype=dtype,
-        opset=opset,
-        plain=plain,
-        columns=columns,
-        target=target,
-        name=name,
-        header=header,
-        as_json=as_json,
-        quiet=quiet,
-    )
+    convert(model, output, **options, as_json=as_json, quiet=quiet)
 
 
 def _default_output(model: Path, saved: bool) -> Path:

@@ -10,7 +10,7 @@ import typer
 
 import hbc
 from hbc.cli.terminal import AsJson, print_json
-from hbc.errors import BackendUnavailableError
+from hbc.errors import requires
 
 cache = typer.Typer(no_args_is_help=True, help="Show or delete the compiled code that hbc keeps on disk.")
 
@@ -59,10 +59,8 @@ def runtime(
 
     Example: `hbc runtime serving`, then `PYTHONPATH=serving python server.py`
     """
-    try:
+    with requires("tvm", kind="backend"):
         from hbc.compiler.tvm.run.folder import make_folder
-    except ModuleNotFoundError as error:
-        raise BackendUnavailableError(backend="tvm", reason=f"{error.name} is not installed", extra="tvm") from error
     made = make_folder(folder)
     for name, version in made.versions.items():
         typer.echo(f"{name} {version}" + (" (its runtime library only)" if name == "apache-tvm" else ""))

@@ -13,7 +13,7 @@ import typer
 import hbc
 from hbc.cli.models import require_saved
 from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, now_and_then, print_json
-from hbc.errors import BackendUnavailableError
+from hbc.errors import requires
 
 if TYPE_CHECKING:
     from hbc.scoring.job import Progress
@@ -120,7 +120,7 @@ def score(
         )
     clock = Clock()
     try:
-        with _bar(quiet) as tell:
+        with requires("score"), _bar(quiet) as tell:
             done = hbc.score(
                 model,
                 inputs,
@@ -143,10 +143,6 @@ def score(
                 device=device,
                 progress=tell,
             )
-    except ModuleNotFoundError as error:
-        raise BackendUnavailableError(
-            backend="score", reason=f"{error.name} is not installed", extra="score", kind="extra"
-        ) from error
     except KeyboardInterrupt:
         print("hbc: interrupted. Files that were finished stay: the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

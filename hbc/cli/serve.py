@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hbc.cli.terminal import Backend, Device, Quiet
-from hbc.errors import ArtifactError, BackendUnavailableError
+from hbc.errors import ArtifactError, requires
 
 TOKEN = "HBC_TOKEN"
 
@@ -100,20 +100,12 @@ def serve(
     Example: `hbc serve prices=model.hbc --port 8000`, then
     `curl localhost:8000/v1/models/prices:predict -d '{"record": {"rooms": 4, "age": 31}}'`
     """
-    try:
+    with requires("serve"):
         from hbc.serve.parent import serve
         from hbc.serve.process import Settings
-    except ModuleNotFoundError as error:
-        raise BackendUnavailableError(
-            backend="serve", reason=f"{error.name} is not installed", extra="serve", kind="extra"
-        ) from error
     if grpc_port is not None:
-        try:
+        with requires("grpc"):
             import hbc.serve.grpc.server  # noqa: F401
-        except ModuleNotFoundError as error:
-            raise BackendUnavailableError(
-                backend="grpc", reason=f"{error.name} is not installed", extra="grpc", kind="extra"
-            ) from error
     if grpc_port == port != 0:
         raise ValueError(f"--port, --grpc-port: found {port} for both, expected two ports")
     if not models and directory is None:

@@ -79,6 +79,16 @@ def _lightgbm(name: str) -> Callable[..., Any]:
     return method
 
 
+def _of_xgboost(validate_features: Any, base_margin: Any, iteration_range: tuple[int, int] | None) -> dict[str, Any]:
+    """Those of these options that are not XGBoost's defaults."""
+    options = {
+        "validate_features": None if validate_features else validate_features,
+        "base_margin": base_margin,
+        "iteration_range": None if iteration_range is None or tuple(iteration_range) == (0, 0) else iteration_range,
+    }
+    return {option: value for option, value in options.items() if value is not None}
+
+
 def _xgboost(name: str) -> Callable[..., Any]:
     def method(
         self: Any,
@@ -90,15 +100,9 @@ def _xgboost(name: str) -> Callable[..., Any]:
         pred_leaf: bool = False,
     ) -> Any:
         if output_margin or not validate_features or base_margin is not None or iteration_range is not None or pred_leaf:
-            options = {
-                "output_margin": output_margin or None,
-                "validate_features": None if validate_features else validate_features,
-                "base_margin": base_margin,
-                "iteration_range": None if iteration_range is None or tuple(iteration_range) == (0, 0) else iteration_range,
-                "pred_leaf": pred_leaf or None,
-            }
-            given = {option: value for option, value in options.items() if value is not None}
-            if given:
+            first = {"output_margin": output_margin} if output_margin else {}
+            last = {"pred_leaf": pred_leaf} if pred_leaf else {}
+            if given := {**first, **_of_xgboost(validate_features, base_margin, iteration_range), **last}:
                 return _by_options(self, name, X, given)
         result = self._calls[name].quick(X)
         if result is not None:
@@ -124,15 +128,10 @@ def _xgboost_probabilities(name: str) -> Callable[..., Any]:
         base_margin: Any = None,
         iteration_range: tuple[int, int] | None = None,
     ) -> Any:
-        if not validate_features or base_margin is not None or iteration_range is not None:
-            options = {
-                "validate_features": None if validate_features else validate_features,
-                "base_margin": base_margin,
-                "iteration_range": None if iteration_range is None or tuple(iteration_range) == (0, 0) else iteration_range,
-            }
-            given = {option: value for option, value in options.items() if value is not None}
-            if given:
-                return _by_options(self, name, X, given)
+        if (not validate_features or base_margin is not None or iteration_range is not None) and (
+            given := _of_xgboost(validate_features, base_margin, iteration_range)
+        ):
+            return _by_options(self, name, X, given)
         result = self._calls[name].quick(X)
         if result is not None:
             return result

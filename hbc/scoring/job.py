@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hbc.errors import ArtifactError, BackendUnavailableError, HbcError
+from hbc.errors import ArtifactError, HbcError, requires
 from hbc.lazy import cached_property, record
 from hbc.scoring.fragment import score_fragment, score_to_stdout, try_fragment
 from hbc.scoring.inputs import Fragment
@@ -267,12 +267,8 @@ def by_engine(
 ) -> Iterator[dict[str, Any]]:
     """Yields the summary of each task as the workers of an engine are done with it. They are sent the model, and need not see its file.
     Raises BackendUnavailableError if the engine is not installed."""
-    try:
+    with requires(engine, kind="engine"):
         module = importlib.import_module(ENGINES[engine])
-    except ModuleNotFoundError as error:
-        raise BackendUnavailableError(
-            backend=engine, reason=f"{error.name} is not installed", extra=engine, kind="engine"
-        ) from error
     sent = [replace(task, fragment=_absolute(task.fragment)) for task in tasks]
     names = {there.fragment.output: here.fragment for here, there in zip(tasks, sent, strict=True)}
     function = functools.partial(run_task, data=Path(model).read_bytes())

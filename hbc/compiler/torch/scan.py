@@ -212,8 +212,8 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
 
 
 def row_bytes(op: TreeEnsemble) -> int:
-    """The bytes that a scan needs for one row."""
-    return 2 * op.n_trees  # a byte for each tree's leaf, and one for `stays`
+    """The bytes that a scan keeps for one row, about: a byte for each tree's leaf, and one for `moves`."""
+    return 2 * op.n_trees
 
 
 def scanner(op: TreeEnsemble) -> Function:
