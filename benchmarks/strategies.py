@@ -125,7 +125,10 @@ def measure(backend: str, model: Model, batches: Sequence[int] = RANGE) -> list[
     graph = Graph((source,), {"predict": (op(source),)})
     x = np.random.default_rng(model.seed).random((max(batches), model.columns), np.float32).astype(op.threshold.dtype)
     calls: dict[str, Callable[[Array], Array]] = {}
-    for strategy in load_compiler(backend).candidates(op, CompileOptions(batch_size=1)):  # type: ignore[attr-defined]
+    candidates = load_compiler(backend).candidates  # type: ignore[attr-defined]
+    for strategy in dict.fromkeys(
+        name for rows in (1, max(batches)) for name in candidates(op, CompileOptions(batch_size=rows))
+    ):
         calls[strategy] = _call(backend, graph, strategy)
         np.testing.assert_allclose(calls[strategy](x[:99]), op.evaluate(x[:99]), rtol=1e-5, atol=1e-5, err_msg=strategy)
     shape, points = Shape.of(op), []
