@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from hbc.compiler.costs import Lowered, Shape, Work, beyond
+from hbc.compiler.torch.bits import LEVELS, MANY, MEMORY, MOST_SLOTS, PIECE
 from hbc.compiler.torch.few import steps_of
 from hbc.compiler.torch.ranked import HALVINGS
 from hbc.compiler.torch.ranked import TOP as RANKED_TOP
@@ -63,11 +64,11 @@ def walk(s: Shape, rows: int, few: int) -> Mapping[str, float]:
         return counts | {"row and full level": walks * full}
     halvings = _halvings(s)
     if full >= RANKED_TOP and s.columns * halvings <= HALVINGS * s.trees:
-        steps = walks * (full - RANKED_TOP)
+        counts |= {"call in ranks": 1, "row, column and halving": rows * s.columns * halvings}
+        tested = _levels_by_bits(s, full) if min(rows, block) >= MANY and min(rows, block) * s.trees >= MANY * 512 else 0
+        counts |= _by_bits(s, rows, block, tested) if tested else {"row and tree in ranks": walks}
+        steps = walks * (full - (tested or RANKED_TOP))
         return counts | {
-            "call in ranks": 1,
-            "row, column and halving": rows * s.columns * halvings,
-            "row and tree in ranks": walks,
             "row and full level in ranks": steps,
             "row and full level in ranks, by doublings of the tables beyond L2": steps * beyond(s.trees << (full + 2), L2),
         }
@@ -80,9 +81,36 @@ def walk(s: Shape, rows: int, few: int) -> Mapping[str, float]:
     }
 
 
+def _thresholds(s: Shape) -> int:
+    """About how many different thresholds there are."""
+    return min(MOST_IN_PLANE * s.planes, s.splits)
+
+
+def _levels_by_bits(s: Shape, full: int) -> int:
+    """The number of levels that hbc.compiler.torch.bits tests."""
+    levels = min(full, LEVELS)
+    while levels and min(s.trees << levels, _thresholds(s)) + s.columns > MOST_SLOTS:
+        levels -= 1
+    return levels
+
+
+def _by_bits(s: Shape, rows: int, block: int, levels: int) -> Mapping[str, float]:
+    """The work of hbc.compiler.torch.bits for blocks of so many rows."""
+    width = -(-min(rows, block, PIECE) // 8)
+    pieces, trees = -(-rows // (8 * width)), max(MEMORY // (levels * width << (levels - 1)), 1)
+    return {
+        "piece by bits": pieces,
+        "piece, group and level by bits": pieces * -(-s.trees // trees) * levels,
+        "row and column by bits": rows * s.columns,
+        "row and slot by bits": rows * (min(s.trees << levels, _thresholds(s)) + s.columns),
+        "row and tree by bits": rows * s.trees,
+        "row and node by bits": rows * s.trees << levels,
+    }
+
+
 def _halvings(s: Shape) -> int:
     """About how many steps the search for the rank of a number takes: log2 of the thresholds of a column."""
-    return (min(MOST_IN_PLANE * s.planes, s.splits) // max(s.columns, 1)).bit_length()
+    return (_thresholds(s) // max(s.columns, 1)).bit_length()
 
 
 def _by_blocks(s: Shape, rows: int) -> Mapping[str, float]:
