@@ -16,7 +16,7 @@ from hbc.cli import data
 from hbc.cli.models import conversion, is_saved, require_file, require_folder, require_new, source_of
 from hbc.cli.terminal import AsJson, Clock, Device, Quiet, Trust, backends, print_json, progress
 from hbc.cli.triton import write_triton
-from hbc.compiler.base import EXPORTS, require_numbers
+from hbc.compiler.base import BACKENDS, EXPORTS, require_numbers
 from hbc.errors import ArtifactError
 
 WRITTEN = ".hbc, .onnx, .pt, .pt2, .so, .o or .a"
@@ -142,6 +142,8 @@ def convert(
     convert_options = _given(strategy=strategy, threads=threads, batch_size=batch_size)
     wanted = _parsed(target)
     if suffix in EXPORTS:
+        if backend in BACKENDS and suffix not in BACKENDS[backend].exports:
+            raise ValueError(f"--backend: found {backend}, expected {EXPORTS[suffix]} or none, since it writes {suffix} files")
         export_options |= _given(target=wanted)
         if code is not None:
             raise ValueError(f"{output}: found --code, which only .hbc files take. For a library see --target.")

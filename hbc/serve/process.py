@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import functools
 import gc
 import logging
@@ -94,7 +95,10 @@ def listening(host: str, port: int) -> list[socket.socket]:
             each.close()
             for other in found:
                 other.close()
-            raise OSError(error.errno, f"{error.strerror}. --port names another one", f"{host}:{port}") from error
+            advice = (
+                "--host takes an address of this computer" if error.errno == errno.EADDRNOTAVAIL else "--port names another one"
+            )
+            raise OSError(error.errno, f"{error.strerror}. {advice}", f"{host}:{port}") from error
         each.setblocking(False)
         each.set_inheritable(True)
         found.append(each)

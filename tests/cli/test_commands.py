@@ -114,11 +114,16 @@ def test_a_converted_model_scores(pickled: Path, tmp_path: Path) -> None:
             "found --code, which only .hbc files take",
         ),
         (["convert", "{model}", "--trust", "-o", "{out}/x.hbc", "--code", "avx2"], "found 'avx2', expected some of x86-64-v4"),
+        (
+            ["convert", "{model}", "--trust", "-o", "{out}/x.onnx", "--backend", "torch"],
+            "--backend: found torch, expected onnx or none, since it writes .onnx files",
+        ),
         (["info", "{model}"], "saved by hbc"),
         (["info", "{model}"], "First: hbc convert {model} --trust -o model.hbc"),
         (["predict", "{model}", "{out}/x.csv"], "First: hbc convert {model} --trust -o model.hbc"),
         (["export", "{model}", "-o", "{out}/x.so"], "hbc convert {model} --trust -o {out}/x.so"),
         (["serve", "{out}/trees.hbc", "--host", "nowhere.invalid"], "nowhere.invalid: "),
+        (["serve", "{out}/trees.hbc", "--host", "192.0.2.1"], "192.0.2.1:8000: Cannot assign requested address. --host takes"),
         (
             ["serve", "{out}/trees.hbc", "--certificate", "{out}/trees.hbc", "--key", "{out}/no.pem"],
             "TLS: found {out}/trees.hbc and {out}/no.pem, which cannot be used",
