@@ -169,10 +169,12 @@ class Store:
 
 
 def store() -> Store | None:
-    """The user's store. None if nothing is to be kept, or if other users may write to its folder."""
+    """The user's store. None if nothing is to be kept, or if other users may write to its folder. Raises ValueError for a limit that is no
+    number: not later, where it would stop only the processes that have something new to keep."""
     folder = cache_folder()
     if folder is None:
         return None
+    _limit()
     found = Store(folder)
     try:
         return found if is_own(found.folder.lstat()) else None

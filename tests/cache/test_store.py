@@ -214,4 +214,6 @@ def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == Path("/home/me/.cache/hbc")
     monkeypatch.setenv("HBC_CACHE_LIMIT", "much")
     with pytest.raises(ValueError, match="HBC_CACHE_LIMIT"):
+        store()  # whether or not there is something to keep
+    with pytest.raises(ValueError, match="HBC_CACHE_LIMIT"):
         Store(Path("/nowhere")).usage()
