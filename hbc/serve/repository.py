@@ -289,9 +289,11 @@ class Repository:
     def _fail(self, place: Place, stamp: Stamp | None, error: Exception) -> None:
         """Keep why a file could not be loaded, and tell it. A model that was there before stays."""
         why = str(error if isinstance(error, HbcError) else _unreadable(place, error))
+        before = self._failed.get((place.name, place.version))
         # Not the stamp of what is there now: that may be another file already, which is to be tried.
         self._failed[place.name, place.version] = (stamp, why)
-        if not self._stopped:  # else the reason is that the process which compiles was ended
+        # Not each time that the files are looked at; and not if the reason is that the process which compiles was ended.
+        if before != (stamp, why) and not self._stopped:
             kept = place.version in self._ready.get(place.name, {})
             # For a file that was named and has never been loaded, `require_named` raises the same as an error.
             level = "info" if place.name in self.files and not kept else "error"
@@ -352,24 +354,28 @@ class Repository:
         return places
 
     def _found(self) -> list[Place]:
-        """The files in the directory. Links that lead out of it are not followed."""
+        """The files in the directory. Links that lead out of it are not followed. Names that begin with a dot are passed over: Kubernetes
+        has `..data` beside what it mounts. Of a folder that cannot be read, such as the `lost+found` of a volume, what was loaded stays."""
         if self.directory is None:
             return []
-        found = []
-        try:
-            entries = sorted(self.directory.iterdir())
-        except OSError as error:
-            self._once(f"{self.directory}: {error.strerror}: no models")
-            return []
-        for entry in entries:
-            if entry.suffix == SUFFIX and entry.is_file():
-                found.append(Place(entry.stem, FIRST, entry))
-            elif entry.is_dir():
-                if (entry / MODEL).is_file():
-                    found.append(Place(entry.name, FIRST, entry / MODEL))
-                versions = [sub for sub in entry.iterdir() if VERSION.fullmatch(sub.name) and (sub / MODEL).is_file()]
-                found += [Place(entry.name, sub.name, sub / MODEL) for sub in sorted(versions)]
+        found: list[Place] = []
+        with self._leaving_out(self.directory, found):
+            for entry in sorted(self.directory.iterdir()):
+                if not entry.name.startswith("."):
+                    with self._leaving_out(entry, found):
+                        found += _places_at(entry)
         return [place for place in found if self._allowed(place)]
+
+    @contextmanager
+    def _leaving_out(self, folder: Path, found: list[Place]) -> Iterator[None]:
+        """A context in which a folder that cannot be read is left out, and the log says so once. The models that were loaded from it are
+        found still, if it is not gone."""
+        try:
+            yield
+        except OSError as error:
+            self._once(f"{folder}: {error.strerror}: left out")
+            if not isinstance(error, FileNotFoundError):
+                found += [Place(s.name, s.version, s.path) for s in self.all() if s.path.is_relative_to(folder)]
 
     def _allowed(self, place: Place) -> bool:
         if not NAME.fullmatch(place.name):
@@ -384,6 +390,17 @@ class Repository:
         if what not in self._told:
             self._told.add(what)
             self._tell("model left out", level="error", reason=what)
+
+
+def _places_at(entry: Path) -> list[Place]:
+    """The files that an entry of the directory is or has. Raises OSError for a folder that cannot be read."""
+    if entry.suffix == SUFFIX and entry.is_file():
+        return [Place(entry.stem, FIRST, entry)]
+    if not entry.is_dir():
+        return []
+    versions = sorted(sub for sub in entry.iterdir() if VERSION.fullmatch(sub.name) and (sub / MODEL).is_file())
+    unnumbered = [Place(entry.name, FIRST, entry / MODEL)] if (entry / MODEL).is_file() else []
+    return [*unnumbered, *(Place(entry.name, sub.name, sub / MODEL) for sub in versions)]
 
 
 def _unreadable(place: Place, error: Exception) -> ArtifactError:

@@ -205,6 +205,53 @@ def test_what_is_never_read(tmp_path: Path) -> None:
         Repository({"a b": folder() / "numbers.hbc"})
 
 
+def test_folders_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`lost+found` of a volume ended the server. What was loaded stays while its folder cannot be read, and is told once; what Kubernetes
+    mounts comes by links from `..data`, which others take the place of."""
+    for name in ("first", "second"):
+        put("people" if name == "first" else "numbers", tmp_path / f"..{name}" / "linked.hbc")
+    (tmp_path / "..data").symlink_to("..first")
+    (tmp_path / "linked.hbc").symlink_to("..data/linked.hbc")
+    put("people", tmp_path / "a" / "3" / "model.hbc")
+    (tmp_path / "lost+found").mkdir()
+    locked = {tmp_path / "lost+found"}
+    stat = Path.is_file
+
+    def is_file(path: Path) -> bool:
+        if locked & {path, *path.parents}:
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path)
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    lines, tell = told()
+    repository = Repository({}, tmp_path, tell=tell)
+    assert sorted(repository.refresh()) == ["a", "linked"]
+    assert repository.get("linked").names == repository.get("a").names
+    (tmp_path / "next").symlink_to("..second")
+    (tmp_path / "next").replace(tmp_path / "..data")
+    locked.add(tmp_path / "a")
+    assert repository.refresh() == ["linked"]
+    assert repository.get("linked").names != repository.get("a").names
+    assert repository.refresh() == []
+    assert [line["reason"] for line in lines if line["event"] == "model left out"] == [
+        f"{tmp_path / name}: Permission denied: left out" for name in ("lost+found", "a")
+    ]
+    shutil.rmtree(tmp_path / "a")
+    assert repository.refresh() == ["a"]
+
+
+def test_a_named_file_that_is_gone_is_told_once(tmp_path: Path) -> None:
+    put("people", tmp_path / "m.hbc")
+    lines, tell = told()
+    repository = Repository({"m": tmp_path / "m.hbc"}, tell=tell)
+    repository.refresh()
+    (tmp_path / "m.hbc").unlink()
+    for _ in range(3):
+        assert repository.refresh() == []
+    assert [line["event"] for line in lines] == ["model loaded", "model not loaded"]
+    assert repository.get("m") is not None
+
+
 def test_reload_and_unload_lose_no_request(tmp_path: Path) -> None:
     """While requests come, the file is replaced many times by another model: every answer is that of one of the two, none is an error."""
     path = tmp_path / "m.hbc"
