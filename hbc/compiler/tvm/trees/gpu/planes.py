@@ -175,110 +175,132 @@ def fill_planes(
 ) -> None:
     """Emit the ranks of the thread's rows, of so many bits. They lie at the beginning of the block's shared memory. mark: see
     `pack_planes`. staging: None: all thresholds are read from the card's memory."""
-    dtype, at_once = x.type.dtype, columns_at_once(schedule, x, packed)
+    at_once = columns_at_once(schedule, x, packed)
     packed, each = _in_groups(packed, at_once)
-    words = schedule.view("uint32")
-    levels, start, planes, first, nan_byte = (
-        f.own(array, "i32") for array in (packed.levels, packed.start, packed.planes, packed.first, packed.nan_byte)
-    )
-    thresholds = f.own(packed.thresholds, dtype)
-    count = schedule.rows_of_thread
-    values = T.alloc_buffer((count,), DTYPES[dtype], scope="local")
-    at = T.alloc_buffer((count,), "int32", scope="local")
-    paired = packed.pairs.any()
-    if paired:
-        pair = T.alloc_buffer((PAIRED,), DTYPES[dtype], scope="local")
-    rows, zero, one = range(count), tirx.const(0, "int32"), tirx.const(1, "int32")
-
-    def of(array: Array, position: Expr) -> Expr:
-        return T.Bind(f.constant(array, "i32", tirx.Cast("int64", position)))
-
-    stage = None if staging is None else _Stage(f, schedule, packed, thresholds, dtype, staging)
-    if count > 1:
-        # A place is counted from the beginning of the memory: a child is at 2 * place + left or right. nvcc shall not see that these two
-        # differ by one: it would add that after the choice.
-        origins = packed.start if stage is None else stage.origins
-        lefts, rights = f.own(-origins, "i32"), f.own(1 - origins, "i32")
+    ranks = _Ranks(f, schedule, packed, x.type.dtype, bits, mark, staging)
     with _columns(f, schedule, x, packed, at_once, each) as (column, read):
-        for row in rows:
-            read(values, row)
-            if count == 1:
-                T.buffer_store(at, one, [row])
-        if stage is not None:
-            stage.next(column)
-        depth, begin = of(levels, column), of(start, column)
-        left, right = (of(lefts, column), of(rights, column)) if count > 1 else (zero, one)
+        ranks.fill(column, read)
 
-        def threshold_at(place: Expr) -> Expr:
-            return T.Bind(f.constant(thresholds, dtype, place))
 
-        def descend_pairs(turns: Expr) -> None:
-            """Go down two levels in each turn, with one read for each row."""
-            first_group = T.Bind(tirx.shift_right(begin, tirx.const(2, "int32")) + left)
-            with T.serial(zero, turns, annotations={"disable_unroll": True}):
-                for row in rows:
-                    place = tirx.Cast("int64", first_group + at[row]) * PAIRED
-                    T.buffer_store(pair, f.constants(thresholds, dtype, place, PAIRED), [tirx.Ramp(zero, one, PAIRED)])
-                    above = [tirx.Cast("int32", tirx.LT(pair[i], values[row])) for i in range(PAIRED - 1)]
-                    T.buffer_store(at, reduce(tirx.Add, above, at[row] * PAIRED + left * (PAIRED - 1)), [row])
+class _Ranks:
+    """Emits the search for the ranks of the thread's rows in a column, and the words of its planes."""
 
-        own_planes = [of(planes, column + i) for i in range(2)]
+    def __init__(
+        self, f: Block, schedule: GpuTiles, packed: PackedPlanes, dtype: str, bits: int, mark: int, staging: Staging | None
+    ) -> None:
+        """dtype: of x. The others: see `fill_planes`."""
+        self.f, self.schedule, self.dtype, self.bits, self.mark, self.single = f, schedule, dtype, bits, mark, packed.single
+        self.words = schedule.view("uint32")
+        self.levels, self.start, self.planes, self.first, self.nan_byte = (
+            f.own(array, "i32") for array in (packed.levels, packed.start, packed.planes, packed.first, packed.nan_byte)
+        )
+        self.thresholds = f.own(packed.thresholds, dtype)
+        self.rows = range(schedule.rows_of_thread)
+        self.values = T.alloc_buffer((len(self.rows),), DTYPES[dtype], scope="local")
+        self.at = T.alloc_buffer((len(self.rows),), "int32", scope="local")
+        self.pair = T.alloc_buffer((PAIRED,), DTYPES[dtype], scope="local") if packed.pairs.any() else None
+        self.zero, self.one = tirx.const(0, "int32"), tirx.const(1, "int32")
+        self.stage = None if staging is None else _Stage(f, schedule, packed, self.thresholds, dtype, staging)
+        self.sides: tuple[Array, Array] | None = None
+        if len(self.rows) > 1:
+            # A place is counted from the beginning of the memory: a child is at 2 * place + left or right. nvcc shall not see that these
+            # two differ by one: it would add that after the choice.
+            origins = packed.start if self.stage is None else self.stage.origins
+            self.sides = f.own(-origins, "i32"), f.own(1 - origins, "i32")
 
-        def descend_at_once(turns: Expr, together: int) -> None:
-            """Go down so many levels in each turn. The thresholds below a place of the tree are sorted, so it suffices to count."""
-            once = {"annotations": {"disable_unroll": True}} if together > 1 else {}
-            with T.serial(zero, turns, **once):
-                below = [T.Bind((at[0] << level) + i) for level in range(together) for i in range(1 << level)]
-                # As a sum of 32 bits, the index is two instructions with its address. As one of 64 bits it is four.
-                first_place = tirx.Cast("uint32", begin)
-                compared = [threshold_at(tirx.Cast("int64", first_place + tirx.Cast("uint32", place))) for place in below]
-                above = [tirx.Cast("int32", tirx.LT(threshold, values[0])) for threshold in compared]
-                T.buffer_store(at, reduce(tirx.Add, above, at[0] << together), [0])
+    def fill(self, column: Expr, read: Callable[[Any, int], None]) -> None:
+        """Rank the rows in a column. read: see `_columns`."""
+        for row in self.rows:
+            read(self.values, row)
+            if self.sides is None:
+                T.buffer_store(self.at, self.one, [row])
+        if self.stage is not None:
+            self.stage.next(column)
+        depth, begin = self._of(self.levels, column), self._of(self.start, column)
+        left = self.zero if self.sides is None else self._of(self.sides[0], column)
+        right = self.one if self.sides is None else self._of(self.sides[1], column)
+        planes = [self._of(self.planes, column + i) for i in range(2)]
+        upper = depth
+        if self.pair is not None:
+            pairs = T.Bind(tirx.shift_right(tirx.Max(depth - self.single, self.zero), self.one))
+            upper = T.Bind(depth - 2 * pairs)
+        if self.sides is None:
+            levels_at_once = tirx.const(LEVELS_AT_ONCE, "int32")
+            self._descend_alone(begin, tirx.truncmod(upper, levels_at_once), 1)
+            self._descend_alone(begin, tirx.truncdiv(upper, levels_at_once), LEVELS_AT_ONCE)
+        else:
+            self._descend(begin, upper, left, right)
+        if self.pair is not None:
+            self._descend_pairs(self.pair, begin, left, pairs)
+        self._store(planes, T.Bind(tirx.shift_left(self.one, depth) - left))
+
+    def _of(self, array: Array, position: Expr) -> Expr:
+        """A number of a column or of a plane."""
+        return T.Bind(self.f.constant(array, "i32", tirx.Cast("int64", position)))
+
+    def _threshold(self, place: Expr) -> Expr:
+        """The threshold at a place in the card's memory."""
+        return T.Bind(self.f.constant(self.thresholds, self.dtype, place))
+
+    def _descend_alone(self, begin: Expr, turns: Expr, together: int) -> None:
+        """One row goes down so many levels in each turn. The thresholds below a place of the tree are sorted, so it suffices to count."""
+        once = {"annotations": {"disable_unroll": True}} if together > 1 else {}
+        with T.serial(self.zero, turns, **once):
+            below = [T.Bind((self.at[0] << level) + i) for level in range(together) for i in range(1 << level)]
+            # As a sum of 32 bits, the index is two instructions with its address. As one of 64 bits it is four.
+            first = tirx.Cast("uint32", begin)
+            compared = [self._threshold(tirx.Cast("int64", first + tirx.Cast("uint32", place))) for place in below]
+            above = [tirx.Cast("int32", tirx.LT(threshold, self.values[0])) for threshold in compared]
+            T.buffer_store(self.at, reduce(tirx.Add, above, self.at[0] << together), [0])
+
+    def _descend(self, begin: Expr, levels: Expr, left: Expr, right: Expr) -> None:
+        """Several rows go down the first levels, one after the other. The thresholds of FIRST_LEVELS are read once for all rows, and not of
+        shared memory: nvcc would keep its address in another kind of register (copies.py)."""
 
         def go(row: int, place: Expr, threshold: Expr) -> None:
             """Go to a child of a place."""
-            T.buffer_store(at, place * 2 + tirx.Select(tirx.LT(threshold, values[row]), right, left), [row])
+            side = tirx.Select(tirx.LT(threshold, self.values[row]), right, left)
+            T.buffer_store(self.at, place * 2 + side, [row])
 
-        upper = depth
-        if paired:
-            pairs = T.Bind(tirx.shift_right(tirx.Max(depth - packed.single, zero), one))
-            upper = T.Bind(depth - 2 * pairs)
-        if count == 1:
-            levels_at_once = tirx.const(LEVELS_AT_ONCE, "int32")
-            descend_at_once(tirx.truncmod(upper, levels_at_once), 1)
-            descend_at_once(tirx.truncdiv(upper, levels_at_once), LEVELS_AT_ONCE)
-        else:
-            # They are not read of shared memory: nvcc would keep its address in another kind of register (copies.py).
-            root, *below = (threshold_at(tirx.Cast("int64", begin) + place) for place in range(1, 1 << FIRST_LEVELS))
-            places = [T.Bind(place - left) for place in (2, 3)]
-            for row in rows:
-                above = tirx.LT(root, values[row])
-                go(row, tirx.Select(above, *places[::-1]), tirx.Select(above, *below[::-1]))
-            with T.serial(zero, upper - FIRST_LEVELS):
-                for row in rows:
-                    place = T.Bind(at[row])
-                    go(
-                        row,
-                        place,
-                        threshold_at(tirx.Cast("int64", tirx.Cast("uint32", place))) if stage is None else stage.at(place),
-                    )
-        if paired:
-            descend_pairs(pairs)
-        lowest = T.Bind(tirx.shift_left(one, depth) - left)
+        root, *below = (self._threshold(tirx.Cast("int64", begin) + place) for place in range(1, 1 << FIRST_LEVELS))
+        places = [T.Bind(place - left) for place in (2, 3)]
+        for row in self.rows:
+            above = tirx.LT(root, self.values[row])
+            go(row, tirx.Select(above, *places[::-1]), tirx.Select(above, *below[::-1]))
+        with T.serial(self.zero, levels - FIRST_LEVELS):
+            for row in self.rows:
+                place = T.Bind(self.at[row])
+                if self.stage is None:
+                    go(row, place, self._threshold(tirx.Cast("int64", tirx.Cast("uint32", place))))
+                else:
+                    go(row, place, self.stage.at(place))
+
+    def _descend_pairs(self, pair: Any, begin: Expr, left: Expr, turns: Expr) -> None:
+        """All rows go down two levels in each turn, with one read for each row. pair: memory for what is read."""
+        first_group = T.Bind(tirx.shift_right(begin, tirx.const(2, "int32")) + left)
+        with T.serial(self.zero, turns, annotations={"disable_unroll": True}):
+            for row in self.rows:
+                place = tirx.Cast("int64", first_group + self.at[row]) * PAIRED
+                thresholds = self.f.constants(self.thresholds, self.dtype, place, PAIRED)
+                T.buffer_store(pair, thresholds, [tirx.Ramp(self.zero, self.one, PAIRED)])
+                above = [tirx.Cast("int32", tirx.LT(pair[i], self.values[row])) for i in range(PAIRED - 1)]
+                T.buffer_store(self.at, reduce(tirx.Add, above, self.at[row] * PAIRED + left * (PAIRED - 1)), [row])
+
+    def _store(self, planes: list[Expr], lowest: Expr) -> None:
+        """Store the words of the planes from the first to before the second. lowest: the place behind the levels whose rank is 0."""
+        bits, mark, parts = self.bits, self.mark, words_of_plane(self.schedule, self.bits)
         # Unrolled, it has more instructions, since most columns have one plane. And nvcc keeps the address of shared memory in another kind
         # of register, so that a step of a walk takes an instruction more.
-        with T.serial(*own_planes, annotations={"disable_unroll": True}) as plane:
-            least, missing = T.Bind(of(first, plane) + lowest), of(nan_byte, plane)
-            parts = words_of_plane(schedule, bits)
+        with T.serial(*planes, annotations={"disable_unroll": True}) as plane:
+            least, missing = T.Bind(self._of(self.first, plane) + lowest), self._of(self.nan_byte, plane)
             for part in range(parts):
                 ranks = []
-                for row in rows[part * 32 // bits : (part + 1) * 32 // bits]:
-                    rank = tirx.Min(tirx.Max(at[row] - least, zero), tirx.const((1 << bits - mark) - 1, "int32"))
-                    ranks.append(
-                        T.Bind(tirx.Cast("uint32", tirx.Select(is_nan(values[row]), missing, rank << mark if mark else rank)))
-                    )
-                at_word = (plane * parts + part) * schedule.words + schedule.word
-                T.buffer_store(words, _joined(ranks, bits), [at_word])
+                for row in self.rows[part * 32 // bits : (part + 1) * 32 // bits]:
+                    rank = tirx.Min(tirx.Max(self.at[row] - least, self.zero), tirx.const((1 << bits - mark) - 1, "int32"))
+                    rank = tirx.Select(is_nan(self.values[row]), missing, rank << mark if mark else rank)
+                    ranks.append(T.Bind(tirx.Cast("uint32", rank)))
+                at_word = (plane * parts + part) * self.schedule.words + self.schedule.word
+                T.buffer_store(self.words, _joined(ranks, bits), [at_word])
 
 
 def _joined(ranks: Sequence[Expr], bits: int) -> Expr:
