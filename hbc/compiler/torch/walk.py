@@ -25,7 +25,7 @@ from torch import Tensor
 from hbc.compiler.torch.bits import MANY, MEMORY, keep
 from hbc.compiler.torch.exact import Function, exporting, scripted, tracing
 from hbc.compiler.torch.few import BLOCKS, FEW, FEW_EAGER, by_blocks, pack_blocks, steps_of, sum_of_one_row, takes_blocks
-from hbc.compiler.torch.leaves import add_leaves, of_rows, pack_values, totals, trees_at_once
+from hbc.compiler.torch.leaves import add_leaves, of_rows, pack_values, read_values, totals, trees_at_once
 from hbc.compiler.torch.ranked import ARRAYS as RANKED
 from hbc.compiler.torch.ranked import in_ranks, nodes, pack_ranked, paths, reversed_bits
 from hbc.compiler.torch.run import BLOCK_BYTES
@@ -267,9 +267,12 @@ def sums(
     total = totals(base, values, x.size(0))
     together = step if always else trees_at_once(values, step, x.size(0))
     memory = total.new_empty([together * total.size(1)])
+    read_ahead = len(in_rank) == 4
     for first in range(0, count, step):
         end = min(first + step, count)
         reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits, in_rank, ranked)
+        if read_ahead:
+            read_values(values.detach(), first, end, count, memory)
         add_leaves(total, reached, values, target[first:end], memory, together)
     return of_rows(total, values)
 
