@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from hbc.errors import ArtifactError
 from hbc.lazy import record
 from hbc.scoring.formats import FORMATS, PIPE, compression_of, format_of, renamed, suffixes_of
-from hbc.scoring.places import Place, place_of, reaching, same_file
+from hbc.scoring.places import Place, files_below, is_hidden, place_of, reaching, same_file
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """What Hive and Spark write for a missing value of a partition."""
@@ -55,7 +55,7 @@ def found_in(sources: Sequence[str], input_format: str | None) -> tuple[list[tup
         single = single and root is None
         for path, facts in sorted(with_facts.items()):
             relative = path.rpartition("/")[2] if root is None else path[len(root) :].lstrip("/")
-            if root is not None and (_hidden(relative) or not (input_format or suffixes_of(path)[0])):
+            if root is not None and (is_hidden(relative) or not (input_format or suffixes_of(path)[0])):
                 continue
             name = place.name if root is None else _name_of(place, path)
             if name.encode(errors="replace").decode() != name:
@@ -91,19 +91,18 @@ def changed_since(fragment: Fragment) -> bool:
 def _matches(place: Place, source: str) -> tuple[Mapping[str, Any], str | None]:
     """Path → facts of the files that a source names, and the folder that they are counted from (None for a file)."""
     if place.is_folder():
-        return place.fs.find(place.path, detail=True), place.path.rstrip("/")
+        root = place.path.rstrip("/")
+        return files_below(root, "**") if place.local else place.fs.find(place.path, detail=True), root
     if place.exists():
         return {place.path: place.fs.info(place.path)}, None
     if not glob.has_magic(place.path):
         raise FileNotFoundError(f"{source}: no such file or folder")
-    found = {path: facts for path, facts in place.fs.glob(place.path, detail=True).items() if facts["type"] != "directory"}
     fixed = place.path[: re.search(r"[*?\[]", place.path).start()]  # type: ignore[union-attr]
-    return found, fixed.rpartition("/")[0]
-
-
-def _hidden(relative: str) -> bool:
-    """Whether a part of the path begins with a dot or _, as files do that are no data. `_day=1` is a partition."""
-    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in relative.split("/"))
+    root = fixed.rpartition("/")[0]
+    if place.local:
+        return files_below(root, place.path[len(root) + 1 :]), root
+    found = {path: facts for path, facts in place.fs.glob(place.path, detail=True).items() if facts["type"] != "directory"}
+    return found, root
 
 
 def _name_of(place: Place, path: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +162,54 @@ def same_file(one: Place, other: Place) -> bool:
         first, second = Path(one.path), Path(other.path)
         return first.resolve() == second.resolve() or (first.exists() and second.exists() and first.samefile(second))
     return type(one.fs) is type(other.fs) and one.path == other.path
+
+
+def files_below(root: str, pattern: str) -> Mapping[str, Any]:
+    """Path → no facts of the files below a folder of this computer whose path from there matches a glob. Raises ArtifactError for a folder
+    that cannot be read. fsspec passes over such folders, and over links to folders: their rows would be missing in the results."""
+    from fsspec.utils import glob_translate
+
+    def refuse(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError):
+            return
+        raise ArtifactError(
+            path=str(error.filename),
+            found=f"a folder that cannot be read ({error.strerror})",
+            expected="folders whose files can all be scored",
+            advice="Name the others, or give a glob that leaves it out.",
+        ) from error
+
+    def leads_on(folder: str, name: str) -> bool:
+        path = os.path.join(folder, name)
+        if is_hidden(name) or not _may_hold(pattern, path[len(root) + 1 :]):
+            return False
+        real = os.path.realpath(path)
+        return os.path.commonpath([real, os.path.realpath(folder)]) != real  # else it is a link to a folder that it lies in
+
+    wanted = re.compile(glob_translate(pattern))
+    found: dict[str, Any] = {}
+    for folder, below, names in os.walk(root or "/", onerror=refuse, followlinks=True):
+        below[:] = [name for name in below if leads_on(folder, name)]
+        paths = (os.path.join(folder, name) for name in names)
+        found.update({path: {} for path in paths if wanted.match(path[len(root) + 1 :])})
+    return found
+
+
+def _may_hold(pattern: str, folder: str) -> bool:
+    """Whether a file below a folder can match a glob."""
+    parts = folder.split("/")
+    for wanted, part in zip(pattern.split("/"), parts, strict=False):
+        if wanted == "**":
+            return True
+        if not fnmatch.fnmatchcase(part, wanted):
+            return False
+    return len(parts) < len(pattern.split("/"))
+
+
+def is_hidden(relative: str) -> bool:
+    """Whether a part of the path begins with a dot or _, as files do that are no data, or is the `lost+found` of a volume. `_day=1` is a
+    partition."""
+    return any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part) or part == "lost+found"
+        for part in relative.split("/")
+    )

@@ -82,6 +82,37 @@ def test_globs_and_several_sources(model: Path, frame: pd.DataFrame, tmp_path: P
         hbc.score(model, tmp_path / "05", tmp_path / "three", output_format="jsonl")
 
 
+def test_no_folder_is_passed_over(model: Path, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fsspec leaves out links to folders, and folders that it may not read: half of the rows were missing, and nothing said so."""
+    data, elsewhere = tmp_path / "in", tmp_path / "elsewhere"
+    for folder in (data / "day=1", data / "day=2", data / ".hidden", data / "lost+found", elsewhere):
+        folder.mkdir(parents=True)
+        frame.to_parquet(folder / "x.parquet")
+    (data / "day=3").symlink_to(elsewhere)
+    (data / "day=1" / "loop").symlink_to(data)
+
+    def found(*sources: Any) -> list[str]:
+        fragments, _ = fragments_of([str(source) for source in sources], str(tmp_path / "out"))
+        return [each.input.removeprefix(f"{data}/") for each in fragments]
+
+    all_days = ["day=1/x.parquet", "day=2/x.parquet", "day=3/x.parquet"]
+    assert found(data) == found(data / "*" / "*.parquet") == found(data / "**" / "x.parquet") == all_days
+    assert found(data / "day=[13]" / "*") == all_days[::2]
+    assert hbc.score(model, data, tmp_path / "out").rows == 3 * len(frame)
+    listed = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if str(path).endswith(("day=2", ".hidden", "lost+found")):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    for source in (data, data / "*" / "*.parquet", data / "**" / "x.parquet", data / "day=*" / "x.parquet"):
+        with pytest.raises(hbc.ArtifactError, match=r"day=2: found a folder that cannot be read \(Permission denied\)"):
+            found(source)
+    assert found(data / "day=[13]" / "*", data / "day=1" / "*.parquet") == all_days[::2]
+
+
 @pytest.mark.parametrize("scheme", ["memory", "file"])
 def test_urls(scheme: str, model: Path, source: Any, frame: pd.DataFrame, tmp_path: Path) -> None:
     root = f"memory://scoring-{os.getpid()}" if scheme == "memory" else f"file://{tmp_path}"
