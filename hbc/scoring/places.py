@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hbc.errors import ArtifactError, BackendUnavailableError
+from hbc.errors import ArtifactError, requires
 from hbc.lazy import record
 
 ADVICE = "Files that were finished before stay good: mend what is wrong and start again."
@@ -98,13 +98,9 @@ class Place:
 def place_of(name: str | os.PathLike[str]) -> Place:
     """The Place of a path, which becomes absolute, or of a URL. Raises ArtifactError for a URL of a kind that fsspec does not know,
     BackendUnavailableError without fsspec."""
-    try:
+    with requires("score"):
         from fsspec import filesystem
         from fsspec.core import url_to_fs
-    except ModuleNotFoundError as error:
-        raise BackendUnavailableError(
-            backend="score", reason=f"{error.name} is not installed", extra="score", kind="extra"
-        ) from error
     text = os.fspath(name)
     if "://" not in text:
         path = os.path.abspath(text)
