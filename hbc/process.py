@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import ctypes
 import functools
 import os
@@ -13,14 +14,50 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 
 def cpus() -> int:
-    """The number of CPUs that this process may use (at least 1). On a system without CPU affinity, all CPUs of the machine."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of CPUs that this process may use (at least 1). On a system without CPU affinity, all CPUs of the machine. A container's
+    limit counts: Linux stops threads that have used it up for the rest of each tenth of a second, with all that they hold."""
+    able = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(able, _cpu_limit() or able)
+
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+
+
+@functools.cache
+def _cpu_limit() -> int | None:
+    """The CPUs, rounded up, that Linux's control groups allow this process and those above it together; None for no limit."""
+    found = []
+    try:
+        lines = OWN_CGROUPS.read_text().splitlines()
+    except OSError:  # not Linux
+        return None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = CGROUPS / "cpu" if controllers else CGROUPS  # version 1, and version 2
+        folder = top / path.strip("/")  # which a container may not see: then its own is at the top
+        while True:
+            found += _quota(folder)
+            if folder == top:
+                break
+            folder = folder.parent
+    return min(found, default=None)
+
+
+def _quota(folder: Path) -> list[int]:
+    """[the CPUs that a control group allows]; [] for no limit. `cpu.max` has "max 100000", or microseconds of each period."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = map(int, " ".join((folder / name).read_text() for name in names).split())
+            return [-(-quota // period)] if quota > 0 else []
+    return []
 
 
 def in_subinterpreter() -> bool:
@@ -90,7 +127,7 @@ class CompilerNeeded(Exception):
     """Something has to be compiled in a thread that is in `compiling_elsewhere`."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def compiling_elsewhere() -> Iterator[None]:
     """A context in which this thread compiles nothing that the cache on disk could keep: it raises CompilerNeeded instead, before the
     compiler is imported. A server then has another process compile it."""
@@ -199,7 +236,7 @@ def close() -> None:
         time.sleep(0.001)
 
 
-@contextmanager
+@contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
     """A new folder that is deleted at the end of the context.
 

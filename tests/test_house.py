@@ -78,6 +78,7 @@ MAY_IMPORT = {
         "serve.process",
         "serve.grpc.server",
         "adapters.triton_folder",
+        "process",
     },
     "__main__": {"cli"},
     "__init__": {"errors", "version", "hummingbird", "api", "loading", "parser.registry", "runtime.model", "scoring.run"},

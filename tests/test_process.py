@@ -22,6 +22,36 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 NAMES = list(process_cases.CASES)
 
 
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        ("0::/", {"cpu.max": "150000 100000\n"}, 2),  # a container, which sees its own group at the top
+        ("0::/", {"cpu.max": "max 100000\n"}, None),
+        ("0::/a/b", {"a/cpu.max": "100000 100000", "a/b/cpu.max": "max 100000"}, 1),  # a service of systemd
+        ("0::/kubepods/pod7", {"cpu.max": "300000 100000"}, 3),
+        ("3:cpuset:/\n2:cpu,cpuacct:/x\n0::/", {"cpu/x/cpu.cfs_quota_us": "-1", "cpu/x/cpu.cfs_period_us": "100000"}, None),
+        ("2:cpu,cpuacct:/x\n0::/", {"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ("0::/", {}, None),
+    ],
+)
+def test_a_limit_of_cpus_counts(
+    groups: str, files: dict[str, str], limit: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        path = tmp_path / "groups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "own").write_text(groups + "\n")
+    monkeypatch.setattr(process, "CGROUPS", tmp_path / "groups")
+    monkeypatch.setattr(process, "OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    process._cpu_limit.cache_clear()
+    try:
+        assert process.cpus() == (limit or 8)
+    finally:
+        process._cpu_limit.cache_clear()
+
+
 @process.building
 def build(seconds: float = 0.0) -> int:
     time.sleep(seconds)

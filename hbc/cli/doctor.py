@@ -14,6 +14,7 @@ import typer
 
 import hbc
 from hbc.cli.terminal import AsJson, Quiet, print_json, progress
+from hbc.process import cpus
 
 LIBRARIES = {
     "numpy": "",
@@ -116,8 +117,7 @@ def _processor() -> dict[str, str]:
         features = ", ".join(name for name in known if name in present) or "none that hbc knows"
         numbers = [f"{name} {fields[key]}" for key, name in (("cpu family", "family"), ("model", "model")) if key in fields]
         model = ", ".join([fields.get("model name", model), *numbers])
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"processor": model, "cores": f"{usable} usable of {os.cpu_count()}", "vector instructions": features}
+    return {"processor": model, "cores": f"{cpus()} usable of {os.cpu_count()}", "vector instructions": features}
 
 
 def _memory() -> dict[str, str]:
