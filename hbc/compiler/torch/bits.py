@@ -96,18 +96,27 @@ def paths_of(found: Tensor, tests: Tensor, memory: Tensor) -> Tensor:
     together = min(max(memory.size(0) // each, 1), trees)
     planes = torch.zeros([8, trees * width], dtype=torch.uint8)
     memory = memory[: together * each].reshape(levels, -1)
+    groups = [torch.split(tests.narrow(0, (1 << level) - 1, 1 << level), together, 1) for level in range(levels)]
+    passed_tests: list[Tensor] = []
+    left: list[Tensor] = []
+    right: list[Tensor] = []
     for first in range(0, trees, together):
         count = min(together, trees - first)
-        group = tests.narrow(1, first, count)
+        if first == 0 or count < together:  # all groups but the last one have the same views of memory
+            passed_tests, left, right = [], [], []
+            for bit in range(levels):
+                size = (count * width) << (levels - 1 - bit)
+                passed_tests.append(memory[bit].narrow(0, 0, size).reshape(-1, width))
+                if bit > 0:
+                    below = memory.narrow(0, 0, bit)
+                    left.append(below.narrow(1, 0, size))
+                    right.append(below.narrow(1, size, size))
         for bit in range(levels):
-            nodes = 1 << (levels - 1 - bit)
-            size = nodes * count * width
-            test = memory[bit].narrow(0, 0, size)
-            torch.index_select(found, 0, group.narrow(0, nodes - 1, nodes).reshape(-1), out=test.reshape(-1, width))
+            group = groups[levels - 1 - bit][first // together]
+            torch.index_select(found, 0, group.reshape(-1), out=passed_tests[bit])
             if bit > 0:
-                below = memory.narrow(0, 0, bit)
-                left, right = below.narrow(1, 0, size), below.narrow(1, size, size)
-                left.bitwise_xor_(right.bitwise_xor_(left).bitwise_and_(test))
+                to_left = left[bit - 1]
+                to_left.bitwise_xor_(right[bit - 1].bitwise_xor_(to_left).bitwise_and_(passed_tests[bit].reshape(-1)))
         planes[:levels].narrow(1, first * width, count * width).copy_(memory.narrow(1, 0, count * width))
     transpose(planes)
     return planes.reshape(8, trees, width).permute(1, 0, 2).reshape(trees, 8 * width)
