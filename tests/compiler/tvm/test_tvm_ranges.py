@@ -61,8 +61,9 @@ def test_sums_are_those_of_the_operator(dtype: str, missing: bool) -> None:
     check(join(trees, np.ones(1), None), 6)
 
 
-@pytest.mark.parametrize("outputs", [2, 3, 9])
+@pytest.mark.parametrize("outputs", [2, 3, 9, 900])
 def test_leaves_of_several_values(outputs: int) -> None:
+    """900 make blocks too small to be sorted."""
     values = np.random.default_rng(2).normal(size=(90, outputs))
     check(join(grown(2, (300, 5, 900), values=values), np.arange(float(outputs)), None), 6)
 
