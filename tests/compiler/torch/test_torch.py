@@ -309,7 +309,8 @@ def test_tensors_stay_tensors() -> None:
     [
         ([4] * 5, 1, "walk"),
         ([3] * 20, 100_000, "scan"),
-        ([5] * 500, 10_000, "scan"),
+        ([3] * 500, 10_000, "scan"),
+        ([5] * 500, 10_000, "walk"),
         ([3] * 20, None, "scan"),
         ([10] * 3, None, "walk"),
         ([17, 2], None, "walk"),
