@@ -169,3 +169,11 @@ extern "C" void pternlog_d_256(
   }
 ARITHMETIC(ps_512, float, int32_t, uint16_t, 16)
 ARITHMETIC(pd_512, double, int64_t, uint8_t, 8)
+
+extern "C" void mask_compress_v64i8(const uint8_t* values, const uint8_t* others, const uint64_t* mask, uint8_t* result) {
+  int count = 0;
+  for (int i = 0; i < 64; ++i) {
+    if (*mask >> i & 1) result[count++] = values[i];
+  }
+  for (; count < 64; ++count) result[count] = others[count];
+}

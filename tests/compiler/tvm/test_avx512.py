@@ -102,6 +102,15 @@ def test_trees_that_are_walked(strategy: str, processor: str) -> None:
     agree(op, rows_at_thresholds(rng, op, 200, 20), (200, 9, 1))
 
 
+@on("znver5")
+def test_trees_in_ranges(processor: str) -> None:
+    """Rows that are sorted, and too few of them."""
+    rng = np.random.default_rng(4)
+    grown = [random_tree(rng, leaves, 20, "f8", rng.normal(size=(50, 1)), True) for leaves in (700, 300, 5)]
+    op = replace(join(grown, np.zeros(1)), strategy="ranges")
+    agree(op, rows_at_thresholds(rng, op, 400, 20), (400, 200, 9))
+
+
 FUNCTIONS = (t.exp, t.expm1, t.log, t.log1p, t.tanh, t.sigmoid, Function("log2"), Function("log10"))
 
 
