@@ -56,8 +56,6 @@ WORTH_A_SCAN_OF_ONE = 32
 """The same for one tree (one_tree_scan.py). Nested choices would take as long to compile (0.7 s for 60 splits), and each model's anew."""
 WORTH_PATCHES = 512
 """The fewest splits of a tree, on average, for patches. The walk of a smaller tree finds its nodes in the first cache."""
-
-
 LEAST_SORTED = 64
 """The fewest rows of a call, if they are known, for which ranges come into question."""
 

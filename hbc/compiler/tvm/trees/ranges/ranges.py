@@ -27,6 +27,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import few_sizes
+from hbc.compiler.tvm.nest.transpose import BYTES_SIDE, turned_bytes
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, count_of, once_if, permute, shuffled, store, vector
@@ -41,18 +42,8 @@ from hbc.ir.graph import Node
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import MOST_IN_PLANE, thresholds_by_feature
 
-SIDE = 16
-"""The planes, and the bytes of a quarter of a register, that are turned together."""
-INTERLEAVED = [
-    [
-        quarter + half + i + register
-        for quarter in range(0, ROWS_IN_VECTOR, SIDE)
-        for i in range(SIDE // 2)
-        for register in (0, ROWS_IN_VECTOR)
-    ]
-    for half in (0, SIDE // 2)
-]
-"""The places of the bytes of two registers, in turns: in each quarter those of the lower half, and those of the upper half."""
+SIDE = BYTES_SIDE
+"""The planes that are turned together."""
 NO_RANGE = 255
 """The range of places without a row. A tree has fewer ranges."""
 LEAST_ROWS, ROWS_OF_RANGE = 32, 30
@@ -150,7 +141,7 @@ class SortedRows:
         """Copy a tile of the planes to the bytes of the 64 rows from `first` on."""
         plane = T.Bind(tile * (SIDE * self.f.block) + first)
         registers = [T.Bind(vector(ranks, plane + i * self.f.block, ROWS_IN_VECTOR)) for i in range(SIDE)]
-        for i, register in enumerate(_turned(registers)):
+        for i, register in enumerate(turned_bytes(registers)):
             for quarter in range(0, ROWS_IN_VECTOR, SIDE):
                 row = shuffled([register], list(range(quarter, quarter + SIDE)))
                 store(self.bytes, row, (first + (quarter + i)) * self.width + tile * SIDE, SIDE)
@@ -164,7 +155,7 @@ class SortedRows:
                 T.Bind(shuffled([vector(self.bytes, row, SIDE) for row in rows[i::SIDE]], list(range(ROWS_IN_VECTOR))))
                 for i in range(SIDE)
             ]
-            for i, register in enumerate(_turned(registers)):
+            for i, register in enumerate(turned_bytes(registers)):
                 place = (tile * SIDE + i) * EVERY + chunk * ROWS_IN_VECTOR
                 store(self.planes, register, place, ROWS_IN_VECTOR)
 
@@ -215,13 +206,3 @@ class SortedRows:
             with T.serial(zero, rows) as i:
                 row = T.Bind(tirx.Cast("int64", self.order[first + i]))
                 self.reached.add(tree, row, row, T.Bind(leaf + tirx.Cast("int64", self.leaf[i])))
-
-
-def _turned(registers: list[Expr]) -> list[Expr]:
-    """The transposes of four squares of 16 × 16 bytes, one in each quarter of 16 registers. A round interleaves the bytes of the upper and
-    lower half of the registers, by instructions that all of AVX has (vpunpcklbw and vpunpckhbw)."""
-    half = SIDE // 2
-    for _ in range(4):
-        pairs = list(zip(registers[:half], registers[half:], strict=True))
-        registers = [T.Bind(shuffled([*pair], places)) for pair in pairs for places in INTERLEAVED]
-    return registers

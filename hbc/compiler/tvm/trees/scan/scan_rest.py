@@ -24,6 +24,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
+from hbc.compiler.tvm.nest.transpose import BYTES_SIDE, turned_bytes
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import once_if, shuffled, store, vector
 from hbc.compiler.tvm.trees.leaves.fixed_point import FixedPoint
@@ -35,7 +36,7 @@ from hbc.compiler.tvm.trees.scan.scan_few_rows import ROWS_TOGETHER, TREES_IN_VE
 
 BYTES_FOR_A_LEAF = 16
 """The bytes of tables that are read in the time of one leaf. For fewer rows than their quotient, leaves are read one by one."""
-TURNED = 16  # rows whose leaves are turned together, as a part of a register has 16 bytes
+TURNED = BYTES_SIDE  # rows whose leaves are turned together
 FULL_LANES = 1.1  # lanes for a split up to which this is always faster than chunks of 64 rows
 MOST_LANES = 1.4  # lanes for a split from which on it gains too little: code for both takes 0.3 s more to compile
 ROWS_BY_LANES = 52  # rows for which both are as fast, times the lanes for a split
@@ -122,32 +123,13 @@ class RestLanes(SumLanes):
                         tables.end(tirx.const(0, "int64"), first, ROWS_IN_VECTOR)
 
     def _turn(self, parts: Expr) -> None:
-        """by_tree[tree, row] = reached[row, tree], for 16 · parts rows and the trees of a group.
-
-        Each round interleaves the bytes of registers i and i + 8. So the highest bit of a register's number becomes the lowest of a byte's
-        place, and after four rounds each part of a register has the 16 rows of a tree.
-        """
+        """by_tree[tree, row] = reached[row, tree], for 16 · parts rows and the trees of a group."""
         f, together = self.f, self.packed.together
         with f.repeat(together) as member, T.serial(tirx.const(0, "int64"), parts) as part:
             at = [((part * TURNED + row) * together + member) * TREES_IN_VECTOR for row in range(TURNED)]
             rows = [T.Bind(vector(self.reached, place, TREES_IN_VECTOR)) for place in at]
-            half = TURNED // 2
-            for _ in range(4):
-                pairs = [(rows[i], rows[i + half]) for i in range(half)]
-                rows = [T.Bind(shuffled(list(pair), places)) for pair in pairs for places in INTERLEAVED]
-            for i, trees in enumerate(rows):
+            for i, trees in enumerate(turned_bytes(rows)):
                 for quarter in range(TREES_IN_VECTOR // TURNED):
                     bytes_ = shuffled([trees], list(range(quarter * TURNED, (quarter + 1) * TURNED)))
                     tree = member * TREES_IN_VECTOR + (quarter * TURNED + i)
                     store(self.by_tree, bytes_, tree * ROWS_IN_VECTOR + part * TURNED, TURNED)
-
-
-INTERLEAVED = [
-    [
-        quarter * TURNED + half * (TURNED // 2) + i // 2 + i % 2 * TREES_IN_VECTOR
-        for quarter in range(TREES_IN_VECTOR // TURNED)
-        for i in range(TURNED)
-    ]
-    for half in range(2)
-]
-"""Of two registers: the lower, and the upper eight bytes of each part of 16, interleaved."""
