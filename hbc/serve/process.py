@@ -119,6 +119,9 @@ def settle() -> None:
         trim(0)
 
 
+QUICK_SECONDS = 5.0
+"""How long who connects waits for the first models. Then the server answers, that it is not ready."""
+
 ARENA_MAX = -8
 """M_ARENA_MAX of glibc, which Python has no name for."""
 
@@ -358,12 +361,23 @@ class Server(uvicorn.Server):
             logger.propagate = name == "uvicorn.error"
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        await self._worker.start_grpc()
         if self._worker.first:
             self._loading = asyncio.get_running_loop().run_in_executor(None, self._worker.load)
-        else:
+            await self._quickly(self._loading)
+        await super().startup(sockets)
+        await self._worker.start_grpc()
+        if self._loading is None:
             self._begin()
+
+    async def _quickly(self, loading: asyncio.Future[None]) -> None:
+        """Wait until the models are loaded, but not for long: who connects waits too, and is not told to come again. Where the code is in
+        the cache, this is a fraction of a second."""
+        begin = clock()
+        while not loading.done() and clock() - begin < QUICK_SECONDS:
+            await asyncio.wait([loading], timeout=0.1)
+            if self.should_exit:
+                self._worker.log.tell("stopped")
+                os._exit(0)  # nothing was accepted yet
 
     def _begin(self) -> None:
         """Be ready: the models are loaded."""

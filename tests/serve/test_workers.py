@@ -135,8 +135,9 @@ def test_sigterm_answers_everything_that_was_accepted() -> None:
         assert [len(process.events(name)) for name in ("stopping", "stopped")] == [1, 1]
 
 
-def test_a_server_answers_while_it_loads_its_models() -> None:
+def test_a_server_answers_while_it_loads_its_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks whether it lives ends one that says nothing, and compiling may take minutes."""
+    monkeypatch.setattr("hbc.serve.process.QUICK_SECONDS", 0.2)
     gate = threading.Event()
     with running(settings(), gate) as server:
         try:
@@ -151,6 +152,15 @@ def test_a_server_answers_while_it_loads_its_models() -> None:
         until(lambda: server.ask("GET", "/v2/health/ready")[0] == 200)
         assert server.ask("POST", PATH, RECORD)[0] == 200
         assert server.ask("POST", "/v1/models/other:predict", RECORD)[0] == 404
+
+
+def test_who_connects_waits_for_models_that_are_loaded_soon() -> None:
+    """A server that is started anew, with its code in the cache, refuses nobody."""
+    gate = threading.Event()
+    threading.Timer(1.0, gate.set).start()
+    with running(settings(), gate) as server:
+        assert server.ask("POST", PATH, RECORD)[0] == 200
+        assert gate.is_set()
 
 
 def test_sigterm_while_models_are_loaded() -> None:
