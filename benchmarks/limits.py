@@ -85,25 +85,17 @@ def _of_trees(trained: Trained, trees: list[Any]) -> dict[str, Any] | None:
         return None
     ghz = frequency()
     op = trees[0]
-    if op.strategy == "scan":
-        work, ranks = _scan(rank_encode(op.once(small_trees)), dialect)
-        us = (work * splits[family] / 64 + ranks / SEARCHES[family]) / ghz / 1e3
+    if op.strategy in ("scan", "ranges"):
+        if op.strategy == "scan":
+            work, ranks = _scan(rank_encode(op.once(small_trees)), dialect)
+        else:
+            ranges = op.once(ranges_of)
+            (tops, ranks), (inside, _) = _scan(ranges.tops, dialect), _scan(ranges.parts, dialect)
+            work = tops + inside * op.n_trees / len(ranges.first_leaf)  # a row is in one range of each tree
+            # Four rounds of 16 instructions turn 16 planes of 64 rows, in each tree.
+            ranks += op.n_trees * -(-ranges.ranked.planes // SIDE)
         return {
-            "kernel": "scan",
-            "work": work,
-            "cycles": splits[family],
-            "ranks": ranks / SEARCHES[family],
-            "ghz": ghz,
-            "us": us,
-        }
-    if op.strategy == "ranges":
-        ranges = op.once(ranges_of)
-        (tops, ranks), (inside, _) = _scan(ranges.tops, dialect), _scan(ranges.parts, dialect)
-        work = tops + inside * op.n_trees / len(ranges.first_leaf)  # a row is in one range of each tree
-        # Four rounds of 16 instructions turn 16 planes of 64 rows, in each tree.
-        ranks += op.n_trees * -(-ranges.ranked.planes // SIDE)
-        return {
-            "kernel": "ranges",
+            "kernel": op.strategy,
             "work": work,
             "cycles": splits[family],
             "ranks": ranks / SEARCHES[family],
