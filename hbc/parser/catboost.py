@@ -31,10 +31,12 @@ from hbc.parser.catboost_categories import CategoryColumns
 from hbc.parser.frame import Frame, Refusal, as_frame
 from hbc.parser.front_door import keeps_dtypes, note, note_input, note_names
 from hbc.parser.once import read_once
-from hbc.parser.registry import Described, Result, converts, describes, public_name
+from hbc.parser.registry import Described, Result, converts, describes, has_own_labels, public_name
 from hbc.parser.sparsity import may_be_sparse
 
-LOGISTIC = ("Logloss", "CrossEntropy")
+LOGISTIC = ("Logloss", "CrossEntropy", "Focal")
+MULTI_LABEL = ("MultiLogloss", "MultiCrossEntropy")
+"""Losses of a CatBoostClassifier with several labels, each of which a row may have or not."""
 NO_NUMBERS = ("pandas.CategoricalDtype", "pandas.BooleanDtype with NA")
 """The dtypes of frames from which CatBoost reads no numbers."""
 
@@ -75,6 +77,13 @@ def read_document(model: Any) -> dict[str, Any]:
         return dict(json.loads(path.read_text()))
 
 
+def loss_of(document: dict[str, Any]) -> str:
+    """The name of the loss without its parameters; "unknown" if the document does not say it."""
+    information = document["model_info"].get("params", {})
+    information = json.loads(information) if isinstance(information, str) else information
+    return str(information.get("loss_function", {}).get("type", "unknown"))
+
+
 @record
 class CatBoostOutputs:
     """Builds the outputs of a model: the matrix that its trees read, the trees, and their raw sums. `given` is the model's input."""
@@ -88,9 +97,7 @@ class CatBoostOutputs:
 
     @cached_property
     def loss(self) -> str:
-        information = self.document["model_info"].get("params", {})
-        information = json.loads(information) if isinstance(information, str) else information
-        return str(information.get("loss_function", {}).get("type", "unknown"))
+        return loss_of(self.document)
 
     @cached_property
     def bias(self) -> Array:
@@ -353,6 +360,12 @@ def catboost_regressor(m: Any, x: Node | Frame) -> Result:
             raise Refusal(f"hbc does not know how CatBoost turns {raw.type.columns} raw values into {kind!r}.")
 
 
+@has_own_labels("catboost.CatBoostClassifier")
+def _has_several_labels(m: Any) -> bool:
+    """Whether `predict` returns 0 or 1 for each label, which no label in `classes_` is."""
+    return loss_of(read_once(read_document, m)) in MULTI_LABEL
+
+
 @converts("catboost.CatBoostClassifier", frame=True)
 def catboost_classifier(m: Any, x: Node | Frame) -> Result:
     model = CatBoostOutputs(m, x)
@@ -364,13 +377,13 @@ def _classes(m: Any, model: CatBoostOutputs, raw: Node) -> dict[str, Node]:
     """Labels, probabilities and logarithms of probabilities from raw sums f64[N, …, K], by method. Raises Refusal for other losses."""
     axis = len(raw.type.shape) - 1
     if model.loss in LOGISTIC:
-        threshold = model.document["model_info"].get("binclass_probability_threshold")
-        share = 0.5 if threshold is None else float(threshold)
-        cut = math.log(share / (1 - share)) if 0 < share < 1 else math.copysign(math.inf, share - 0.5)
-        predicted = _labels(m, t.cast(t.less(cut, flat(raw)), "i64"))
+        predicted = _labels(m, t.cast(t.less(_cut(model), flat(raw)), "i64"))
         positive = Logistic()(raw)
         proba = t.concat([t.sub(1.0, positive), positive], axis)
         log_proba = _log_logistic(t.concat([t.neg(raw), raw], axis))
+    elif model.loss in MULTI_LABEL:
+        # 1 for each label that a row has, and 0 for the others, whatever the names of the labels are.
+        predicted, proba, log_proba = t.cast(t.less(_cut(model), raw), "i64"), Logistic()(raw), _log_logistic(raw)
     elif model.loss in ("MultiClass", "MultiClassOneVsAll"):
         # CatBoost returns the labels of several classes as a matrix of one column.
         predicted = t.reshape(_labels(m, t.argmax(raw, axis)), *raw.type.shape[:-1], 1)
@@ -384,6 +397,13 @@ def _classes(m: Any, model: CatBoostOutputs, raw: Node) -> dict[str, Node]:
     else:
         raise Refusal(f"hbc does not know how its loss {model.loss!r} turns raw values into predictions.")
     return {"predict": predicted, "predict_proba": proba, "predict_log_proba": log_proba}
+
+
+def _cut(model: CatBoostOutputs) -> float:
+    """The raw sum above which a row has a label: that of the model's threshold of probabilities, which is 0.5 unless somebody set it."""
+    threshold = model.document["model_info"].get("binclass_probability_threshold")
+    share = 0.5 if threshold is None else float(threshold)
+    return math.log(share / (1 - share)) if 0 < share < 1 else math.copysign(math.inf, share - 0.5)
 
 
 def _labels(m: Any, index: Node) -> Node:

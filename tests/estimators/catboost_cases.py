@@ -49,6 +49,16 @@ CASES = [
     classifier("3 classes", Y3),
     classifier("3 classes of strings, one against all", np.array(["a", "b", "c"])[Y3], loss_function="MultiClassOneVsAll"),
     classifier("2 classes, CrossEntropy", (Z > 0).astype(float), loss_function="CrossEntropy"),
+    classifier(
+        "2 classes of strings, Focal", np.where(Z > 0, "yes", "no"), loss_function="Focal:focal_alpha=0.3;focal_gamma=2"
+    ),
+    classifier("3 labels", np.stack([Z > 0, Z > 1, Z < -1], axis=1).astype(int), loss_function="MultiLogloss"),
+    classifier(
+        "2 labels with names, MultiCrossEntropy",
+        np.stack([Y3 / 2, Z > 0], axis=1),
+        loss_function="MultiCrossEntropy",
+        class_names=["many", "any"],
+    ),
     regressor("squared error", Z),
     regressor("NaN above every border", Z, nan_mode="Max"),
     regressor("Poisson", np.abs(np.round(Z)), loss_function="Poisson"),

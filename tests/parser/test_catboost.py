@@ -102,10 +102,28 @@ def test_categories_that_no_tree_reads_are_looked_at(backend: str) -> None:
                     predict(given)
 
 
-def test_threshold_of_probability() -> None:
-    model = catboost.CatBoostClassifier(**SETTINGS).fit(X, (Z > 0).astype(int))
-    model.set_probability_threshold(0.8)
-    np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(X), model.predict(X))
+@pytest.mark.parametrize("loss", ["Logloss", "Focal:focal_alpha=0.3;focal_gamma=2", "MultiLogloss"])
+def test_threshold_of_probability(loss: str) -> None:
+    y = np.stack([Z > 0, Z > 1], axis=1) if loss == "MultiLogloss" else Z > 0
+    model = catboost.CatBoostClassifier(**SETTINGS, loss_function=loss).fit(X, y.astype(int))
+    before = model.predict(X)
+    model.set_probability_threshold(0.8 if loss == "Logloss" else 0.51)
+    assert (model.predict(X) != before).any()
+    np.testing.assert_array_equal(hbc.convert(model, "numpy").predict(X), model.predict(X), strict=True)
+
+
+def test_several_labels_of_a_file(tmp_path: Path) -> None:
+    """It is read as a classifier. A label is 1 where its raw sum is above 0."""
+    model = catboost.CatBoostClassifier(**SETTINGS, loss_function="MultiLogloss").fit(
+        X, np.stack([Z > 0, Z > 1], 1).astype(int)
+    )
+    model.save_model(str(tmp_path / "m.cbm"))
+    compiled = hbc.convert(tmp_path / "m.cbm", "numpy")
+    for method in ("predict", "predict_proba", "predict_log_proba"):
+        for rows in (X, X[:1]):
+            expected = getattr(model, method)(rows)
+            np.testing.assert_allclose(getattr(compiled, method)(rows), expected, rtol=1e-12, strict=True)
+    np.testing.assert_array_equal(list(compiled.staged_predict(X)), list(model.staged_predict(X)), strict=True)
 
 
 @pytest.mark.parametrize("loss", ["Poisson", "RMSEWithUncertainty", "MultiQuantile:alpha=0.1,0.9", "Cox"])
@@ -224,6 +242,14 @@ def test_categories_are_saved(with_categories: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(hbc.load(tmp_path / "model.hbc").predict(X), compiled.predict(X))
 
 
+class OwnLoss:
+    """A loss that somebody has written."""
+
+    def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> list[tuple[float, float]]:
+        return [(float(target - approx), -1.0) for approx, target in zip(approxes, targets, strict=True)]
+
+
+@pytest.mark.filterwarnings("ignore:Failed to import numba", "ignore:Failed to optimize method")
 def test_what_is_refused() -> None:
     two = ["Borders:TargetBorderCount=3", "Borders:TargetBorderCount=1"]
     with pytest.raises(hbc.UnsupportedOperatorError, match="several binarizations"):
@@ -238,10 +264,8 @@ def test_what_is_refused() -> None:
     of_texts = catboost.CatBoostClassifier(**SETTINGS, text_features=[0]).fit(texts, [0, 1, 0, 1] * 50)
     with pytest.raises(hbc.UnsupportedOperatorError, match="text features"):
         hbc.convert(of_texts, "numpy")
-    log_loss = catboost.CatBoostClassifier(**SETTINGS, loss_function="MultiLogloss").fit(
-        X, np.stack([Z > 0, Z > 1], 1).astype(int)
-    )
-    with pytest.raises(hbc.UnsupportedOperatorError, match="MultiLogloss"):
-        hbc.convert(log_loss, "numpy")
+    own = catboost.CatBoostClassifier(**SETTINGS, loss_function=OwnLoss(), eval_metric="Logloss").fit(X, (Z > 0).astype(int))
+    with pytest.raises(hbc.UnsupportedOperatorError, match="PythonUserDefined"):
+        hbc.convert(own, "numpy")
     with pytest.raises(hbc.NotFittedError):
         hbc.convert(catboost.CatBoostRegressor(), "numpy")
