@@ -21,7 +21,7 @@ from hbc.ops import tensor as t
 from hbc.ops.barycentre import Barycentre
 from hbc.ops.checks import Beside, Check, CheckLeast, CheckNotAll, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns, TakeByColumn
-from hbc.ops.coupling import PairSums, PairwiseCoupling
+from hbc.ops.coupling import ClassProducts, PairSums, PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.functions import CLogarithm, CPower, Function, Polynomial
@@ -282,6 +282,14 @@ CASES["PairSums"] = [
     )
     for counts in ((3, 5), (1, 0, 4, 3), (2, 2, 2, 2))
 ]
+CASES["ClassProducts"] = [
+    (
+        ClassProducts(counts, np.random.default_rng(0).normal(size=(outputs, sum(counts)))),
+        [summable("f64", 8)],
+    )
+    for counts, outputs in (((3, 5), 1), ((1, 0, 4, 3), 3), ((2, 2, 2, 2), 9), ((8,), 2))
+]
+TOLERANCES["ClassProducts"] = SUMS
 CASES["PairwiseCoupling"] = [
     (PairwiseCoupling(classes, single), [_shares(classes).astype(np.float32 if single else np.float64)])
     for classes in (2, 3, 7)

@@ -1,4 +1,4 @@
-"""Sums for pairs of classes, and the probabilities of classes from those of pairs."""
+"""Sums for classes and for pairs of classes, and the probabilities of classes from those of pairs."""
 
 from __future__ import annotations
 
@@ -76,6 +76,51 @@ class PairSums(Operator):
 
     def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
         return np.full(node.type.width, (bounds[0] * magnitudes(self.weights).max(axis=0)).sum())
+
+
+@operator
+class ClassProducts(Operator):
+    """y[N, K · R] f64 = for each of K classes in order, and each r of R: the sum over the columns v of the class of x[N, v] · w[r, v].
+
+    x is f64[N, V], the weights w f64[R, V]. The columns of a class stand together, counts[c] of them. The order of a sum is the compiler's.
+    As K products of matrices, an SVC of 50 classes took TVM 94 s to compile.
+    """
+
+    counts: tuple[int, ...]
+    weights: Array
+
+    @property
+    def starts(self) -> Array:
+        """The first column of each class, i64[K]."""
+        return np.cumsum(self.counts) - self.counts
+
+    @property
+    def _classes(self) -> list[Array]:
+        """The columns of each class, i64[counts[c]]."""
+        return np.split(np.arange(sum(self.counts)), self.starts[1:])
+
+    def infer(self, x: TensorType) -> TensorType:
+        total = sum(self.counts)
+        if (
+            x.dtype != "f64"
+            or self.weights.dtype != np.float64
+            or x.columns != total
+            or not self.counts
+            or min(self.counts) < 0
+        ):
+            raise TypeError(f"the operand must be f64[N, {total}], of one class or more, and the weights f64")
+        if self.weights.ndim != 2 or self.weights.shape[1] != total:
+            raise TypeError(f"the weights are {self.weights.shape}, the counts {self.counts}")
+        return TensorType("f64", (x.shape[0], len(self.counts) * len(self.weights)))
+
+    def evaluate(self, x: Array) -> Array:
+        return np.concatenate([x[:, own] @ self.weights[:, own].T for own in self._classes], axis=1)
+
+    def lower(self, x: Node) -> Node:
+        return t.concat([t.matmul(t.take(x, own, axis=1), self.weights[:, own].T) for own in self._classes])
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return np.concatenate([magnitudes(self.weights[:, own]) @ bounds[0][own] for own in self._classes])
 
 
 @operator

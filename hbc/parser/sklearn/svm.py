@@ -10,7 +10,7 @@ from hbc.ir.graph import Node
 from hbc.ir.signature import Sparse
 from hbc.ir.types import N
 from hbc.ops import tensor as t
-from hbc.ops.coupling import PairwiseCoupling
+from hbc.ops.coupling import ClassProducts, PairwiseCoupling
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import note_input
@@ -79,13 +79,8 @@ def _decisions(m: Any, x: Node) -> Node:
     kernel, coef = _kernel(m, x), dense(m._dual_coef_).astype(np.float64)
     if len(m.classes_) == 2:
         return t.add(t.matmul(kernel, coef.T), np.asarray(m._intercept_))
-    ends = np.cumsum(m._n_support)
-    sums = []
-    for count, end in zip(m._n_support, ends, strict=True):
-        own = np.arange(end - count, end)
-        sums.append(t.matmul(t.take(kernel, own, axis=1), coef[:, own].T))
     # Column c · (classes - 1) + r is class c with row r of its coefficients: against class r if r < c, else against class r + 1.
-    by_class, width = t.concat(sums), len(m.classes_) - 1
+    by_class, width = ClassProducts(tuple(m._n_support.tolist()), coef)(kernel), len(m.classes_) - 1
     first, second = pairs(len(m.classes_))
     one = t.take(by_class, first * width + second - 1, axis=1)
     other = t.take(by_class, second * width + first, axis=1)
