@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,17 @@ def test_models_share_code(compilations: list[str]) -> None:
         for n in (1, 100):
             (found,) = executable(op).run("predict", [rows(n)])
             np.testing.assert_allclose(found, op.evaluate(rows(n)), rtol=1e-5, atol=1e-5)
+    assert len(compilations) == 1
+
+
+@pytest.mark.parametrize("strategy", ["walk", "patches", "ranges", "scan"])
+@pytest.mark.parametrize(("trees", "rows_of_call"), [(20, 1), (20, 300), (300, 300)])
+def test_models_of_other_widths_share_code(compilations: list[str], strategy: str, trees: int, rows_of_call: int) -> None:
+    """All but the width is alike: the trees compare the same columns."""
+    for width in (40, 56):
+        op = replace(ensemble(0, trees, features=40), strategy=strategy)
+        (found,) = executable(op, width).run("predict", [rows(rows_of_call, width)])
+        np.testing.assert_allclose(found, op.evaluate(rows(rows_of_call, width)), rtol=1e-5, atol=1e-4)
     assert len(compilations) == 1
 
 
