@@ -206,8 +206,8 @@ class Application:
         name, version = request.path_params.get("name"), request.path_params.get("version")
         if name is not None:
             self.service.repository.get(name, version)
-        known = self.family.statistics()
         chosen = [s for s in self.service.repository.all() if name in (None, s.name) and version in (None, s.version)]
+        known = self.family.statistics()  # after `chosen`: a thread may put a model in place
         return _json({"model_stats": [v2.model_statistics(s.name, s.version, known[s.name, s.version]) for s in chosen]})
 
     async def _list(self, request: Request) -> Response:
@@ -228,8 +228,7 @@ class Application:
 
     async def _change(self, request: Request, what: str) -> Response:
         """Load or unload a model, here and in the other processes."""
-        if not self.service.control:
-            raise Failure("forbidden", "this server's models are not changed over HTTP.")
+        self.service.require_control()
         asked = await self._asked(request)
         parameters = asked.get("parameters", {})
         if parameters and not (what == "unload" and set(parameters) == {"unload_dependents"}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -37,7 +38,11 @@ class Log:
         stamp = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d}Z"
         line = {"time": stamp, "level": level, "event": event, "process": os.getpid(), **facts}
         try:
-            self._stream.write(orjson.dumps(line, default=str).decode() + "\n")
+            text = orjson.dumps(line, default=str).decode()
+        except TypeError:  # the name of a file that is no UTF-8, in which Python has surrogates
+            text = json.dumps(line, default=str)
+        try:
+            self._stream.write(text + "\n")
             self._stream.flush()
         except (OSError, ValueError):  # nobody reads the log any more: the server goes on
             pass

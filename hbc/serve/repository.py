@@ -282,7 +282,7 @@ class Repository:
             if self._drift:
                 served.watch()
             return served if Stamp.of(place.path) == stamp else None
-        except (HbcError, OSError, ValueError) as error:
+        except Exception as error:  # also a library's own, of a damaged file or a full device: it costs no other model
             self._fail(place, stamp, error)
             return None
 
@@ -405,7 +405,7 @@ def _places_at(entry: Path) -> list[Place]:
 
 def _unreadable(place: Place, error: Exception) -> ArtifactError:
     return ArtifactError(
-        path=os.fspath(place.path), found=f"{type(error).__name__} ({error})", expected="a file that can be read"
+        path=os.fspath(place.path), found=f"{type(error).__name__} ({error})", expected="a file that can be read, and runs here"
     )
 
 

@@ -89,6 +89,11 @@ class Service:
         if self._token is not None and not hmac.compare_digest(authorization.encode("utf-8", "replace"), self._token):
             raise Failure("unauthorized", "a token is needed: Authorization: Bearer TOKEN.")
 
+    def require_control(self) -> None:
+        """Raise Failure where clients may not load and unload models."""
+        if not self.control:
+            raise Failure("forbidden", "this server's clients may not load and unload models.")
+
     @property
     def ready(self) -> bool:
         return self.repository.ready and not self.draining

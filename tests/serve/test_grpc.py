@@ -398,8 +398,9 @@ def test_clients_may_be_kept_from_loading(models: dict[str, Any]) -> None:
         with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             for name in ("Load", "Unload"):
                 asked = getattr(Messages, f"RepositoryModel{name}Request")(model_name="numbers")
-                with pytest.raises(grpc.RpcError, match="may not load"):
+                with pytest.raises(grpc.RpcError, match="may not load") as caught:
                     getattr(stub(channel), f"RepositoryModel{name}")(asked)
+                assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED  # HTTP says 403
             assert stub(channel).ModelInfer(request()).outputs
     finally:
         server.stop()

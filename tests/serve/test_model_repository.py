@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import io
+import json
 import os
 import pickle
 import shutil
@@ -17,8 +19,10 @@ from serving import folder, numbers, people, running, settings, until
 import hbc
 from hbc.errors import HbcError
 from hbc.serve.failures import Failure
+from hbc.serve.logs import Log
 from hbc.serve.process import settle
 from hbc.serve.repository import Repository
+from hbc.serve.served import Served
 
 
 def put(source: str, target: Path) -> None:
@@ -124,8 +128,38 @@ def test_a_bad_file_in_the_directory_costs_no_other_model(tmp_path: Path) -> Non
         named.require_named()
     missing = Repository({"c": tmp_path / "c.hbc"})
     missing.refresh()
-    with pytest.raises(HbcError, match=r"c\.hbc: found FileNotFoundError .*, expected a file that can be read\.$"):
+    with pytest.raises(
+        HbcError, match=r"c\.hbc: found FileNotFoundError .*, expected a file that can be read, and runs here\.$"
+    ):
         missing.require_named()
+
+
+def test_a_name_that_is_no_utf8_costs_no_other_model(tmp_path: Path) -> None:
+    """The log could not write it, which ended the server."""
+    put("people", tmp_path / "a.hbc")
+    (tmp_path / os.fsdecode(b"b\xff.hbc")).write_bytes(b"")
+    stream = io.StringIO()
+    repository = Repository({}, tmp_path, tell=Log(stream).tell)
+    assert repository.refresh() == ["a"]
+    first, _ = map(json.loads, stream.getvalue().splitlines())
+    assert first["event"] == "model left out"
+    assert first["reason"].startswith(os.fsdecode(bytes(tmp_path) + b"/b\xff.hbc: a model's name"))
+
+
+def test_a_library_that_fails_costs_no_other_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put("people", tmp_path / "a.hbc")
+    put("people", tmp_path / "b.hbc")
+    real = Served.warm_up
+
+    def warm_up(served: Served, *args: Any) -> None:
+        if served.name == "a":
+            raise RuntimeError("no memory on the device")
+        real(served, *args)
+
+    monkeypatch.setattr(Served, "warm_up", warm_up)
+    repository = Repository({}, tmp_path)
+    assert repository.refresh() == ["b"]
+    assert "no memory on the device" in repository.index()[1]["reason"]
 
 
 def test_a_bad_file_keeps_the_model_of_before(tmp_path: Path) -> None:

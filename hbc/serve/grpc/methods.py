@@ -131,7 +131,8 @@ class Methods:
 
     async def RepositoryModelLoad(self, request: Any, remaining: float | None) -> Any:  # noqa: N802
         """Load a model, anew if it is loaded. Files in the request are refused: models come from the server's own files."""
-        self._require_control(request)
+        _one_repository(request)
+        self._service.require_control()
         if request.parameters:
             raise Failure("unsupported", f"parameters: found {', '.join(request.parameters)}, expected none.")
         await asyncio.to_thread(self._family.change, "load", request.model_name)
@@ -139,15 +140,10 @@ class Methods:
 
     async def RepositoryModelUnload(self, request: Any, remaining: float | None) -> Any:  # noqa: N802
         """Answer no more requests for a model."""
-        self._require_control(request)
+        _one_repository(request)
+        self._service.require_control()
         await asyncio.to_thread(self._family.change, "unload", request.model_name)
         return Messages.RepositoryModelUnloadResponse()
-
-    def _require_control(self, request: Any) -> None:
-        """Raise Failure where clients may not load and unload models."""
-        _one_repository(request)
-        if not self._service.control:
-            raise Failure("not_allowed", "this server's clients may not load and unload models.")
 
     def _served(self, name: str, version: str) -> Served:
         return self._repository.get(name, version or None)
