@@ -14,7 +14,7 @@ import hbc
 from hbc.cli import data
 from hbc.cli.comparison import Comparison, compare
 from hbc.cli.models import require_source, source_of
-from hbc.cli.terminal import AsJson, Device, Quiet, Trust, print_json, progress, row_counts
+from hbc.cli.terminal import AsJson, Device, Quiet, Trust, names_in, print_json, progress, row_counts
 from hbc.errors import HbcError, InvalidInputError
 
 SOURCE, ONNX = "source", "onnxruntime"
@@ -52,9 +52,7 @@ def bench(
         tell(f"reading {model.name}")
         source = _with_one_thread(source_of(model, trust))
         usable = {name for name, available in hbc.backends().items() if available}
-        chosen = (
-            sorted(usable, key=list(hbc.backends()).index) if backends is None else [b.strip() for b in backends.split(",")]
-        )
+        chosen = sorted(usable, key=list(hbc.backends()).index) if backends is None else names_in("--backends", backends)
         first = hbc.convert(source, chosen[0], device=device or "cpu", threads=_threads(chosen[0]))
         table = data.suited(path, table, first)
         name = method or next((each for each in METHODS if each in first.methods), first.methods[0])

@@ -14,7 +14,7 @@ import typer
 import hbc
 from hbc.cli import data
 from hbc.cli.models import conversion, is_saved, require_file, require_folder, require_new, source_of
-from hbc.cli.terminal import AsJson, Clock, Device, Quiet, Trust, backends, print_json, progress
+from hbc.cli.terminal import AsJson, Clock, Device, Quiet, Trust, backends, names_in, print_json, progress
 from hbc.cli.triton import write_triton
 from hbc.compiler.base import BACKENDS, EXPORTS, require_numbers
 from hbc.errors import ArtifactError
@@ -172,7 +172,7 @@ def convert(
         if suffix in EXPORTS:
             compiled.export(output, **export_options)
         else:
-            compiled.save(output, code=() if code is None else _listed(code))
+            compiled.save(output, code=() if code is None else names_in("--code", code))
     if compiled.device != "cpu" and not _has_gpu() and not quiet:
         typer.echo(f"note: this computer has no NVIDIA GPU; {output.name} is for one that has.", err=True)
     _report(compiled, export_options.get("methods", compiled.methods), model, output, clock, as_json, quiet)
@@ -297,15 +297,11 @@ def _has_gpu() -> bool:
 
 def _chosen(methods: str | None, **others: Any) -> dict[str, Any]:
     """The options of `CompiledModel.export` that were given."""
-    return _given(methods=None if methods is None else _listed(methods), **others)
+    return _given(methods=None if methods is None else names_in("--methods", methods), **others)
 
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _listed(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",")]
 
 
 def _pair(text: str | None) -> Any:

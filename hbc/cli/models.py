@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import hbc
-from hbc.cli.terminal import warned, without_noise
+from hbc.cli.terminal import names_in, warned, without_noise
 from hbc.errors import ArtifactError
 from hbc.parser.files import PICKLES, READERS, read_model
 
@@ -101,7 +101,7 @@ def require_new(output: Path, model: Path, refused: set[str], expected: str) -> 
 
 def methods_of(compiled: Any, asked: str | None, usual: Sequence[str]) -> list[str]:
     """The methods that are asked for, with commas between them; None: the usual ones. Raises ValueError for one that the model lacks."""
-    names = list(usual) if asked is None else [name.strip() for name in asked.split(",")]
+    names = list(usual) if asked is None else names_in("--methods", asked)
     if unknown := [name for name in names if name not in compiled.methods]:
         raise ValueError(f"--methods: found {', '.join(map(repr, unknown))}, expected some of {', '.join(compiled.methods)}")
     return names

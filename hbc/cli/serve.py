@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hbc.cli.terminal import Backend, Device, Quiet
+from hbc.cli.terminal import Backend, Device, Quiet, names_in
 from hbc.errors import ArtifactError, requires
 
 TOKEN = "HBC_TOKEN"
@@ -134,7 +134,7 @@ def serve(
             certificate=None if certificate is None else str(certificate),
             key=None if key is None else str(key),
             grpc=grpc_port,
-            methods=[name.strip() for name in (methods or "").split(",") if name.strip()],
+            methods=[] if methods is None else names_in("--methods", methods),
             drift=drift,
             control=not fixed,
             access_log=access_log,

@@ -49,6 +49,14 @@ def row_counts(text: str) -> list[int]:
     return counts
 
 
+def names_in(option: str, text: str) -> list[str]:
+    """The names that an option holds, with commas between them. Raises ValueError if there is none."""
+    names = [name.strip() for name in text.split(",")]
+    if "" in names:
+        raise ValueError(f"{option}: found {text!r}, expected names with commas between them")
+    return names
+
+
 def warned(message: object) -> None:
     """Print a warning on stderr."""
     typer.echo(f"hbc: warning: {message}", err=True)

@@ -388,6 +388,17 @@ def test_python_reads_what_the_command_reads(pickled: Path, tmp_path: Path) -> N
             hbc.convert(path)
 
 
+def test_lists_of_names_have_no_gaps(pickled: Path, tmp_path: Path) -> None:
+    """`--methods ""` wrote a file without columns, or served all methods."""
+    model, data = tmp_path / "model.hbc", tmp_path / "X.npy"
+    run("convert", pickled, "-o", model, "--trust", "--backend", "numpy")
+    np.save(data, np.zeros((2, 4)))
+    for command in (["predict", model, data], ["convert", pickled, "-o", tmp_path / "m.so", "--trust"], ["serve", model]):
+        for names in ("", "predict,,"):
+            told = run(*command, "--methods", names, ok=False)
+            assert f"--methods: found {names!r}, expected names with commas between them" in told
+
+
 def test_a_backend_that_was_meant(pickled: Path, tmp_path: Path) -> None:
     said = run("convert", pickled, "--trust", "-o", tmp_path / "m.hbc", "--backend", "tmv", ok=False)
     assert said == "hbc: unknown backend 'tmv' (did you mean 'tvm'?); known are tvm, torch, torchscript, onnx, numpy\n"
