@@ -48,6 +48,8 @@ ELSEWHERE = {
     "model": "module is the nn.Module of the torch backend, and graph has the operators.",
 }
 """Attributes of the containers of PyTorch and Hummingbird → what to use here."""
+CHOSEN = ("threads", "batch_size", "strategy", "target")
+"""The options of `hbc.convert` that are no attributes of a model."""
 
 
 class CompiledModel(Estimator, Methods):
@@ -70,6 +72,12 @@ class CompiledModel(Estimator, Methods):
             if name in ELSEWHERE:
                 message += f". {ELSEWHERE[name]}"
             raise AttributeError(message, name=name, obj=self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in CHOSEN:
+            message = f"{name}: a compiled model never changes. Convert its source again: hbc.convert(model, {name}={value!r})"
+            raise AttributeError(message, name=name, obj=self)
+        super().__setattr__(name, value)
 
     def __init__(
         self,

@@ -79,6 +79,19 @@ def test_a_transformer_has_transform_only() -> None:
     assert compiled.feature_names_in_.tolist() == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("name", ["threads", "batch_size", "strategy", "target"])
+def test_options_are_not_set_on_a_model(compiled: Any, name: str) -> None:
+    """It had no effect, and nothing said so."""
+    with pytest.raises(AttributeError, match=rf"{name}: a compiled model never changes\. .*hbc\.convert\(model, {name}=2\)"):
+        setattr(compiled, name, 2)
+    assert not hasattr(compiled, name)
+    for known in ("backend", "device"):
+        with pytest.raises(AttributeError, match=known):
+            setattr(compiled, known, "cuda")
+    compiled.note = "of the user"
+    del compiled.note
+
+
 def test_attributes_are_copies(model: Any) -> None:
     compiled = hbc.convert(model, "numpy")
     before = model.classes_.copy()
