@@ -102,7 +102,7 @@ def suited(path: Path, data: Any, model: hbc.CompiledModel) -> Any:
     else:
         columns = list(map(str, data.columns))
         if own is not None and set(map(str, own)) <= set(columns):
-            return data[list(map(str, own))]
+            return _with_categories(path, data[list(map(str, own))], model)
         _require_commas(path, columns, count)
     if names is None and data.ndim == 2 and data.shape[1] != count:
         raise InvalidInputError(
@@ -119,8 +119,38 @@ def suited(path: Path, data: Any, model: hbc.CompiledModel) -> Any:
         given = [
             "" if name.startswith("Unnamed: ") else name for name in columns
         ]  # the name that pandas gives to a column without one
-        require_header(str(path), given)
+        require_header(str(path), given, model.schema.columns)
     return data.to_numpy() if all(dtype.kind in "biuf" for dtype in data.dtypes) else data
+
+
+def _with_categories(path: Path, data: Any, model: hbc.CompiledModel) -> Any:
+    """The frame with categories where the model was fitted on such: CSV has none, and Parquet none of numbers. Raises InvalidInputError for
+    a column of numbers where the categories are texts, and the other way round: which text was meant is not known any more."""
+    pandas = _pandas(path)
+    changed = {}
+    for column, (name, values) in zip(model.spec.columns, data.items(), strict=True):
+        known = column.category_values
+        if not (known or column.categories_only) or isinstance(values.dtype, pandas.CategoricalDtype):
+            continue
+        there = values.dropna()
+        texts = column.strings or any(isinstance(value, str) for value in known)
+        if len(there) and texts == pandas.api.types.is_numeric_dtype(there.dtype):
+            raise InvalidInputError(
+                found="numbers" if texts else "text",
+                expected="text, as the categories are" if texts else "numbers, as the categories are",
+                where=f"{path}, column {name!r}",
+                advice="`hbc score` reads CSV as the model says." if path.suffix.lower() != ".parquet" else "",
+            )
+        found = pandas.unique(there)
+        if (
+            known
+            and all(type(value) is int for value in known)
+            and found.dtype.kind == "f"
+            and (found == np.floor(found)).all()
+        ):
+            found = found.astype(np.int64)  # missing values have made floats of them
+        changed[name] = pandas.Categorical(values, categories=np.sort(found))
+    return data.assign(**changed)
 
 
 def _require_commas(path: Path, columns: list[str], count: int) -> None:

@@ -12,7 +12,7 @@ import typer
 
 import hbc
 from hbc.cli.models import require_saved
-from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, now_and_then, print_json
+from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, now_and_then, print_json, warned
 from hbc.errors import requires
 
 if TYPE_CHECKING:
@@ -146,6 +146,9 @@ def score(
     except KeyboardInterrupt:
         print("hbc: interrupted. Files that were finished stay: the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+    if done.left_out and not quiet:
+        files = ", ".join(done.left_out[:5]) + (f" and {len(done.left_out) - 5} more" if len(done.left_out) > 5 else "")
+        warned(f"left out, since the suffix names no format: {files}. --input-format names it for all files.")
     if as_json:
         print_json(done.json())
     elif not quiet:

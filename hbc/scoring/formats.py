@@ -1,9 +1,10 @@
-"""The formats of files that are scored: their names, suffixes and compressions."""
+"""The formats of files that are scored: their names, suffixes and compressions; and what CSV says without types."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from hbc.errors import ArtifactError, InvalidInputError, meant
 from hbc.lazy import record
@@ -33,6 +34,11 @@ FORMATS = {
         Format("jsonl", (".jsonl", ".ndjson", ".json"), ()),
     )
 }
+MISSING = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL"),
+    *("NaN", "None", "n/a", "nan", "null"),
+)
+"""The words of a CSV file that are missing values: those of pandas.read_csv."""
 AROUND = {"none": "", "gzip": ".gz", "zstd": ".zst", "bz2": ".bz2"}
 """Compression of a whole file → the suffix that it adds."""
 
@@ -48,22 +54,40 @@ def suffixes_of(name: str) -> tuple[str, str]:
     return "", "none"
 
 
-def require_header(file: str, names: Sequence[str]) -> None:
-    """Raise InvalidInputError if the first line of a file of CSV has no names, but the numbers of a row. A model that knows no names of
-    columns would take the line for names, and have no result for the row. Whole numbers may be names, as pandas writes them for an array,
-    and so may numbers that rise, such as wavelengths."""
-    try:
-        numbers = [float(name) for name in names if name]
-    except ValueError:
+def require_header(file: str, names: Sequence[str], columns: Sequence[Any]) -> None:
+    """Raise InvalidInputError if the first line of a file of CSV has no names, but the values of a row. A model that knows no names of
+    columns would take the line for names, and have no result for the row. columns: those of the model's schema.
+
+    A line with a text where the model has a number holds names. Numbers that rise may be names, as pandas writes them for an array, and as
+    wavelengths are; whole ones beside texts too. Texts are names, unless the model knows one of them as a category."""
+    fits = len(names) == len(columns)  # else an error about their number follows
+    texts = (
+        [column.categories or () if column.dtype in ("str", None) else None for column in columns]
+        if fits
+        else [None] * len(names)
+    )
+    row = list(zip(names, texts, strict=True))
+    if not all(known is not None or _is_number(name) for name, known in row):
         return
-    named = len(numbers) == len(names) and (all(map(float.is_integer, numbers)) or all(a < b for a, b in pairwise(numbers)))
-    if numbers and not named:
+    numbers = [float(name) for name, known in row if known is None and name not in MISSING]
+    rise = len(numbers) == texts.count(None) and all(a < b for a, b in pairwise(numbers))
+    rise = rise and (len(numbers) == len(names) or all(map(float.is_integer, numbers)))
+    if (numbers and not rise) or any(known and name in known for name, known in row):
         raise InvalidInputError(
-            found=f"the numbers {', '.join(map(repr, names[:5]))}{' …' if len(names) > 5 else ''} in the first line",
+            found=f"the values {', '.join(map(repr, names[:5]))}{' …' if len(names) > 5 else ''} in the first line",
             expected="the names of the columns",
             where=file,
             advice="Put a line with names before the rows: any names, if the model knows none.",
         )
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number, or a word for a missing one."""
+    try:
+        float(text)
+    except ValueError:
+        return text in MISSING
+    return True
 
 
 def format_of(name: str, asked: str | None = None) -> str:

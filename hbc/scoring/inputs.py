@@ -43,10 +43,26 @@ class Fragment:
     """The file for its bad rows. "": a bad row is an error."""
 
 
-def found_in(sources: Sequence[str], input_format: str | None) -> tuple[list[tuple[Place, str, str, int, str]], bool]:
-    """(place, path below its source, format, bytes, time of change) of all files that the sources name, in order; and whether the
-    sources are one file. A folder gives its files of known formats, sorted, without hidden ones and those that begin with _."""
+@record
+class Planned:
+    """What is to be scored."""
+
+    fragments: list[Fragment]
+    """In the order of the sources."""
+    folder: Place | None
+    """The folder of the results. None: they are one file or a pipe, or there are none."""
+    left_out: tuple[str, ...]
+    """The files of folders and globs whose suffixes name no format."""
+
+
+def found_in(
+    sources: Sequence[str], input_format: str | None
+) -> tuple[list[tuple[Place, str, str, int, str]], bool, tuple[str, ...]]:
+    """(place, path below its source, format, bytes, time of change) of all files that the sources name, in order; whether the sources
+    are one file; and `Planned.left_out`. A folder gives its files of known formats, sorted, without hidden ones and those that begin
+    with _."""
     files: dict[str, tuple[Place, str, str, int, str]] = {}
+    left_out: dict[str, None] = {}
     single = len(sources) == 1
     for source in sources:
         place = place_of(source)
@@ -55,7 +71,10 @@ def found_in(sources: Sequence[str], input_format: str | None) -> tuple[list[tup
         single = single and root is None
         for path, facts in sorted(with_facts.items()):
             relative = path.rpartition("/")[2] if root is None else path[len(root) :].lstrip("/")
-            if root is not None and (is_hidden(relative) or not (input_format or suffixes_of(path)[0])):
+            if root is not None and is_hidden(relative):
+                continue
+            if root is not None and not (input_format or suffixes_of(path)[0]):
+                left_out[_name_of(place, path)] = None
                 continue
             name = place.name if root is None else _name_of(place, path)
             if name.encode(errors="replace").decode() != name:
@@ -70,7 +89,7 @@ def found_in(sources: Sequence[str], input_format: str | None) -> tuple[list[tup
     if not files:
         known = ", ".join(suffix for each in FORMATS.values() for suffix in each.suffixes)
         raise ArtifactError(path=", ".join(sources), found="no file to score", expected=f"files that end in {known}")
-    return list(files.values()), single
+    return list(files.values()), single, tuple(left_out)
 
 
 def _stamp(place: Place, facts: Mapping[str, Any]) -> tuple[int, str]:
@@ -138,8 +157,8 @@ def fragments_of(
     input_format: str | None = None,
     output_format: str | None = None,
     compression: str | None = None,
-) -> tuple[list[Fragment], Place | None]:
-    """The fragments of the sources in order, and the folder of the results (None if they are one file or a pipe, or None is asked for).
+) -> Planned:
+    """The fragments of the sources.
 
     Results of one file go to `sink` itself if that has the suffix of a format and is no folder. All others go into the folder `sink`,
     under their paths below their source. Raises ArtifactError if there is nothing to score, if two inputs would have one output, or if
@@ -149,14 +168,14 @@ def fragments_of(
             raise ValueError(f"sources: found {PIPE} among others, expected it alone")
         if input_format not in (None, "stream"):
             raise ValueError(f"input_format: found {input_format!r} for standard input, expected a stream of Arrow")
-        files, single = [(Place(PIPE, None, PIPE, False), PIPE, "stream", None, "")], True
+        files, single, left_out = [(Place(PIPE, None, PIPE, False), PIPE, "stream", None, "")], True, ()
     else:
-        files, single = found_in(sources, input_format)  # type: ignore[assignment]
+        files, single, left_out = found_in(sources, input_format)  # type: ignore[assignment]
     if sink is None or sink == PIPE:
         form = output_format or "stream"
         if sink == PIPE and form == "parquet":
             raise ValueError("output_format: found parquet, expected for standard output one of stream, csv, jsonl, feather")
-        return [_fragment(file, sink or "", form, compression_of(form, compression)) for file in files], None
+        return Planned([_fragment(file, sink or "", form, compression_of(form, compression)) for file in files], None, left_out)
     target = place_of(sink)
     if files[0][1] == PIPE and target.is_folder():
         raise ArtifactError(path=sink, found="a folder, for the results of standard input", expected="the name of a file")
@@ -174,7 +193,7 @@ def fragments_of(
         _require_outside(sources, target)
         fragments = _in_folder(files, target, output_format, compression)
     _require_apart(files, fragments, folder)
-    return fragments, folder
+    return Planned(fragments, folder, left_out)
 
 
 def _fragment(file: tuple[Place, str, str, int | None, str], output: str, form: str, compression: str) -> Fragment:

@@ -58,6 +58,9 @@ class Summary:
     columns: tuple[str, ...]
     """The columns of the output. Empty if no file was opened."""
     seconds: float
+    left_out: tuple[str, ...] = ()
+    """The files of folders and globs that were not scored, since their suffixes name no format. Hidden ones, and those that begin with _,
+    are not among them."""
 
     def json(self) -> dict[str, Any]:
         """The summary as a dict, which `json.dumps` writes."""
@@ -141,7 +144,8 @@ def score(
     target = None if sink is None else os.fspath(sink)
     _check(target, dtype, input_format, output_format, dry_run, engine, engine_address, sources)
     asked = tuple(_names(methods) if methods is not None else ())
-    fragments, folder = fragments_of(sources, target, input_format, output_format, compression)
+    planned = fragments_of(sources, target, input_format, output_format, compression)
+    fragments = planned.fragments
     at_once = max(1, min(len(fragments), workers or max(1, cpus() // 4))) if engine is None else 1
     with contextlib.ExitStack() as stack:
         path = _path_of(model, engine, stack)
@@ -161,7 +165,7 @@ def score(
             stack.callback(forget_scorer, path, options)
         scorer = scorer_of(path, options)
         names = (*options.keep, *(field.name for field in scorer.fields))
-        job = Job(path, fragments, folder, options, None if bad_rows is None else place_of(bad_rows), progress)
+        job = Job(path, fragments, planned.folder, options, None if bad_rows is None else place_of(bad_rows), progress)
         if bad_rows is not None:
             _require_free(job, path)
         if dry_run:
@@ -178,6 +182,7 @@ def score(
         bad_rows=sum(each["bad_rows"] for each in found),
         columns=names,
         seconds=round(time.perf_counter() - started, 3),
+        left_out=planned.left_out,
     )
 
 

@@ -114,9 +114,9 @@ class Scorer:
         types = dict(self.options.partition_types)
         folders = dict(fragment.partitions)
         if self.method.columns is None:
-            if fragment.format == "csv":
-                require_header(name, reader.names)
             given = [column for column in reader.names if column not in keep]
+            if fragment.format == "csv":
+                require_header(name, given, self.model.schema.columns)
             if len(given) != len(self._kinds):
                 raise InvalidInputError(
                     found=f"{len(given)} columns besides those that are kept",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import io
@@ -15,7 +16,7 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.scoring.bad_rows import BadRow
-from hbc.scoring.formats import separator_of, suffixes_of
+from hbc.scoring.formats import MISSING, separator_of, suffixes_of
 from hbc.scoring.inputs import Fragment
 from hbc.scoring.readers import Piece, Reader, raw
 
@@ -25,11 +26,6 @@ DEEPEST = 200
 """The most levels of lists and objects in a line of JSON. Python's own reader, and `_rounds`, could go to some 450."""
 EXACT = 2**53
 """From here on float64 does not hold all integers."""
-MISSING = (
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL"),
-    *("NaN", "None", "n/a", "nan", "null"),
-)
-"""The words of a CSV file that are missing values: those of pandas.read_csv."""
 BOOLS = ("true", "True", "TRUE", "false", "False", "FALSE")
 """The words of a column of bool: those of pandas.read_csv."""
 
@@ -165,7 +161,7 @@ class JsonReader:
     def __init__(self, opened: Callable[[], tuple[Any, Callable[[], float]]], texts: Texts) -> None:
         self._stream, self._share = opened()
         self._texts, self._rest = texts, b""
-        self._first = self._block(FIRST_BLOCK)
+        self._first = self._block(FIRST_BLOCK).removeprefix(codecs.BOM_UTF8)  # programs of Windows write it
         if self._first.lstrip()[:1] == b"[":
             raise ValueError("a list, where each line should be an object of its own")
         self._guessed = self._inferred()

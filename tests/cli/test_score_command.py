@@ -46,6 +46,23 @@ def test_options_and_summary(folder: Path, tmp_path: Path) -> None:
     assert trial == "dry run: 900 rows of 3 files can be scored; columns predict\n"
 
 
+def test_files_that_are_left_out_are_named(folder: Path, tmp_path: Path) -> None:
+    """A folder of which half had another suffix was scored by half, and nothing said so."""
+    for name in ("a.parquet", "b.data", "_SUCCESS", ".hidden", "notes.txt"):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_bytes((folder / "in" / "x.parquet").read_bytes())
+    options = [folder / "model.hbc", tmp_path / "in", "-o", tmp_path / "out"]
+    command = [sys.executable, "-m", "hbc", "score", *map(str, options)]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    named = [str(tmp_path / "in" / name) for name in ("b.data", "notes.txt")]
+    assert json.loads(done.stdout)["left_out"] == named
+    assert done.stderr.startswith(f"hbc: warning: left out, since the suffix names no format: {', '.join(named)}.")
+    assert subprocess.run([*command, "--quiet"], capture_output=True).stderr == b""
+    command[-1] = str(tmp_path / "all")
+    whole = subprocess.run([*command, "--input-format", "parquet", "--json"], capture_output=True, text=True)
+    assert (json.loads(whole.stdout)["files"], json.loads(whole.stdout)["left_out"], whole.stderr) == (3, [], "")
+
+
 def test_exit_status(folder: Path, tmp_path: Path) -> None:
     told = run("score", folder / "model.hbc", folder / "bad.csv", "-o", tmp_path / "out.csv", ok=False)
     assert "bad.csv, row 0 (the first is 0), column 'b': found text that is no number (the value 'much')" in told

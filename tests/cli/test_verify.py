@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.compose import make_column_transformer
+from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -259,12 +259,15 @@ def test_predict_of_arrays(tmp_path: Path) -> None:
 
 
 def test_a_first_line_without_names_is_no_row_that_gets_lost(tmp_path: Path) -> None:
-    """Whole numbers, and numbers that rise, may be names. The same holds for `hbc score`."""
+    """Numbers that rise may be names. The same holds for `hbc score`."""
     X = np.random.default_rng(0).normal(size=(5, 3))
     model, data = saved(LinearRegression().fit(X, X[:, 0]), tmp_path).with_suffix(".hbc"), tmp_path / "X.csv"
     for header, ok in {
         "0,1,2": True,
-        "7,3,5": True,
+        "7,3,5": False,
+        "1,0,1": False,
+        "3,5,7": True,
+        "x,,NA": True,
         "400.5,401,401.5": True,
         "a,2.5,1.5": True,
         "0.5,2,1": False,
@@ -281,6 +284,54 @@ def test_a_first_line_without_names_is_no_row_that_gets_lost(tmp_path: Path) -> 
                 hbc.score(str(model), str(data), str(tmp_path / "out.csv"))
     data.write_text("a;b;c\n1;2;3\n")
     assert "X.csv: found ';' between the columns, expected commas" in run("predict", model, data, status=1)[1]
+
+
+def test_a_first_line_of_categories_is_no_row_that_gets_lost(tmp_path: Path) -> None:
+    """The model knows the texts of its second column, and no names."""
+    X = np.array([[2.5, "Ulm"], [0.5, "Bonn"], [1.5, "Kiel"], [3.5, "Ulm"]], object)
+    steps = ColumnTransformer([("number", "passthrough", [0]), ("town", OneHotEncoder(), [1])])
+    fitted = make_pipeline(steps, LinearRegression()).fit(X, [1.0, 2.0, 3.0, 4.0])
+    model, data = tmp_path / "model.hbc", tmp_path / "X.csv"
+    hbc.convert(fitted, backend="numpy", X=X).save(model)
+    for header, ok in {"0,1": True, "n,town": True, "2,Ulm": False, "2.5,town": False, ",Bonn": False, "n,Ulm": True}.items():
+        data.write_text("\n".join([header, *(",".join(map(str, row)) for row in X)]))
+        wrong = "" if ok else "in the first line, expected the names of the columns"
+        assert wrong in run("predict", model, data, status=0 if ok else 1)[1]
+        if ok:
+            assert hbc.score(str(model), str(data), str(tmp_path / "out.csv"), restart=True).rows == 4
+        else:
+            with pytest.raises(hbc.InvalidInputError, match=wrong):
+                hbc.score(str(model), str(data), str(tmp_path / "out.csv"), restart=True)
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_predict_makes_categories_of_csv(tmp_path: Path, library: str) -> None:
+    """CSV has no categories. The error told to make them with pandas, which a command line has not."""
+    module = pytest.importorskip(library)
+    rng = np.random.default_rng(0)
+    X = pandas.DataFrame({"town": rng.choice(["Ulm", "Bonn", "Kiel"], 200), "size": rng.choice([1, 2, 5], 200)}).astype(
+        "category"
+    )
+    y = (X.town == "Ulm") * 1.0 + (X["size"] == 2) * 0.5
+    made = {
+        "lightgbm": lambda: module.LGBMRegressor(n_estimators=3, min_child_samples=2, min_data_per_group=1, verbose=-1),
+        "xgboost": lambda: module.XGBRegressor(n_estimators=3, enable_categorical=True),
+    }
+    fitted = made[library]().fit(X, y)
+    model = tmp_path / "model.hbc"
+    hbc.convert(fitted, backend="numpy", X=X[:5]).save(model)
+    X.loc[3, "size"], X.loc[4, "town"] = None, None
+    for data in (tmp_path / "X.csv", tmp_path / "X.parquet"):
+        (X.to_csv if data.suffix == ".csv" else X.to_parquet)(data, index=False)
+        run("predict", model, data, "-o", tmp_path / "out.npy", "--quiet")
+        np.testing.assert_allclose(np.load(tmp_path / "out.npy"), fitted.predict(X), rtol=1e-6)
+    for column, text, message in (
+        ("town", "1", "found numbers, expected text"),
+        ("size", "much", "found text, expected numbers"),
+    ):
+        pandas.DataFrame({"town": ["Ulm"], "size": ["1"]}).assign(**{column: [text]}).to_csv(tmp_path / "X.csv", index=False)
+        said = run("predict", model, tmp_path / "X.csv", status=1)[1]
+        assert f"X.csv, column '{column}': {message}, as the categories are. `hbc score` reads" in said
 
 
 def test_predict_finds_the_columns_of_lightgbm_by_name(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_task_of_hbc_score_keeps_its_model(model: Path, files: Path, tmp_path:
     monkeypatch.setattr(loaded, "_models", {})
     monkeypatch.setattr(loaded, "MOST", 0)
     data = model.read_bytes()
-    fragments, _ = fragments_of([str(files)], str(tmp_path), None, None, None)
+    fragments = fragments_of([str(files)], str(tmp_path), None, None, None).fragments
     task = Task("out of reach", fragments[0], Options(hashlib.sha256(data).hexdigest()))
     assert run_task(task, data)["rows"] == TABLE.num_rows // len(fragments)
     with pytest.raises(FileNotFoundError):

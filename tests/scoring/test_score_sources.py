@@ -55,7 +55,7 @@ def test_missing_values_and_signs_in_partitions(tmp_path: Path) -> None:
     (tmp_path / "in" / "_hidden").mkdir()
     (tmp_path / "in" / "_hidden" / "x.csv").touch()
     (tmp_path / "in" / ".x.csv").touch()
-    fragments, _ = fragments_of([str(tmp_path / "in")], None)
+    fragments = fragments_of([str(tmp_path / "in")], None).fragments
     assert [fragment.partitions for fragment in fragments] == [
         (("a", "-3"), ("b", "03")),
         (("a", "1"), ("b", "x=y")),
@@ -92,7 +92,7 @@ def test_no_folder_is_passed_over(model: Path, frame: pd.DataFrame, tmp_path: Pa
     (data / "day=1" / "loop").symlink_to(data)
 
     def found(*sources: Any) -> list[str]:
-        fragments, _ = fragments_of([str(source) for source in sources], str(tmp_path / "out"))
+        fragments = fragments_of([str(source) for source in sources], str(tmp_path / "out")).fragments
         return [each.input.removeprefix(f"{data}/") for each in fragments]
 
     all_days = ["day=1/x.parquet", "day=2/x.parquet", "day=3/x.parquet"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from pathlib import Path
@@ -187,6 +188,26 @@ def test_times_in_lists_are_passed_on_as_they_are(model: Path, tmp_path: Path) -
         (tmp_path / "x.jsonl").write_text(json_line(id=when))
         hbc.score(model, tmp_path / "x.jsonl", tmp_path / "out.jsonl", keep="id", restart=True)
         assert json.loads((tmp_path / "out.jsonl").read_text())["id"] == when
+
+
+def test_a_byte_order_mark(model: Path, source: Any, frame: pd.DataFrame, tmp_path: Path) -> None:
+    """Programs of Windows write it, before JSON too. In CSV it was always taken."""
+    for suffix, text in ((".jsonl", frame.to_json(orient="records", lines=True)), (".csv", frame.to_csv(index=False))):
+        path = tmp_path / f"in{suffix}"
+        path.write_bytes(codecs.BOM_UTF8 + text.encode())
+        assert hbc.score(model, path, tmp_path / f"out{suffix}.parquet").rows == len(frame)
+        found = pd.read_parquet(tmp_path / f"out{suffix}.parquet")
+        path.write_text(text)
+        hbc.score(model, path, tmp_path / f"without{suffix}.parquet")
+        pd.testing.assert_frame_equal(found, pd.read_parquet(tmp_path / f"without{suffix}.parquet"))
+    (tmp_path / "none.jsonl").write_bytes(codecs.BOM_UTF8)
+    (tmp_path / "no.jsonl").write_bytes(b"")
+    said = []
+    for name in ("none", "no"):
+        with pytest.raises(hbc.HbcError) as error:
+            hbc.score(model, tmp_path / f"{name}.jsonl", tmp_path / "out.parquet")
+        said.append(str(error.value).replace("none.jsonl", "no.jsonl"))
+    assert said[0] == said[1]
 
 
 def test_json_that_is_no_utf8(model: Path, tmp_path: Path) -> None:
