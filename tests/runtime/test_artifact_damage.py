@@ -6,7 +6,9 @@ import hashlib
 import io
 import json
 import os
+import re
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
 import hbc
+from hbc.ops.vectorizers.analyze import Analyze
 from hbc.ops.vectorizers.strings import pack
 from hbc.parser.sklearn import feature_extraction
 from hbc.runtime import artifact
@@ -449,3 +452,12 @@ def test_strings_that_somebody_has_changed(
     hbc.convert(source, backend="numpy").save(tmp_path / "model.hbc")
     with pytest.raises(hbc.ArtifactError):
         hbc.load(tmp_path / "model.hbc").transform(["aus"])
+
+
+@pytest.mark.parametrize(("name", "value"), [("pattern", "("), ("analyzer", "words"), ("accents", "all")])
+def test_documents_that_nothing_can_cut(name: str, value: str) -> None:
+    """A pattern that is none was an error of `re` at the first call, and other accents counted as "unicode"."""
+    analyze = Analyze("word", True, None, r"\w+", 1, 1, *pack(["the"]))
+    analyze.require_sound()
+    with pytest.raises(ValueError, match=re.escape(repr(value))):
+        replace(analyze, **{name: value}).require_sound()

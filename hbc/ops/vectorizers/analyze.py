@@ -37,6 +37,12 @@ class Analyze(Operator):
 
     def require_sound(self) -> None:
         require_texts(self.stop, self.stop_ends)
+        if self.analyzer not in ("word", "char", "char_wb") or self.accents not in ("ascii", "unicode", None):
+            raise ValueError(f"the analyzer {self.analyzer!r}, accents {self.accents!r}")
+        try:
+            re.compile(self.pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"the pattern {self.pattern!r:.100} ({error})") from error
 
     def infer(self, x: TensorType) -> TensorType:
         require(x.dtype == "str" and (len(x.shape) == 1 or x.columns == 1), "the operand must be one column of documents")
