@@ -55,7 +55,7 @@ MAY_IMPORT = {
         "assembly",
     },
     "loading": {"errors", "hummingbird", "process", "compiler.base", "runtime", "builder"},
-    "loaded": {"compiler.base", "runtime.model", "loading"},
+    "loaded": {"process", "compiler.base", "runtime.model", "loading"},
     "serve": {"errors", "lazy", "process", "version", "cache.store", "ir", "runtime", "loading"},
     "adapters": {"errors", "loading", "serve"},
     "engines": {"errors", "lazy", "process", "loaded", "runtime"},

@@ -58,22 +58,33 @@ def map_tasks(function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
     """Yields function(task) for each task, as Dask's workers are done with them. A task whose worker dies is given to another.
 
     workers: the processes of a cluster that is started here and ended, by default one a CPU; another cluster decides itself. address: of
-    that one; without it the one that this process is connected to."""
+    that one; without it the one that this process is connected to. Raises ValueError for what is no address, OSError if nothing answers
+    there."""
     with contextlib.ExitStack() as stack:
-        try:
-            client = distributed.Client(address) if address is not None else distributed.get_client()
-            if address is not None:
-                stack.enter_context(client)
-        except ValueError:  # it is connected to none
-            options = {"n_workers": workers, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
-            cluster = stack.enter_context(distributed.LocalCluster(**options))
-            client = stack.enter_context(distributed.Client(cluster))
+        client = _client(stack, workers, address)
         futures = client.map(_call, list(tasks), function=client.scatter(function, broadcast=True), pure=False)
         try:
             for future in distributed.as_completed(futures):
                 yield future.result()
         finally:
             client.cancel(futures)
+
+
+def _client(stack: contextlib.ExitStack, workers: int | None, address: str | None) -> Any:
+    """The client of `map_tasks`. What is started for it ends with `stack`."""
+    if address is not None:
+        try:
+            return stack.enter_context(distributed.Client(address))
+        except ValueError as error:
+            raise ValueError(
+                f"engine_address: found {address!r} ({error}), expected that of a cluster, such as tcp://host:8786"
+            ) from error
+    try:
+        return distributed.get_client()
+    except ValueError:  # this process is connected to none
+        options = {"n_workers": workers, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+        cluster = stack.enter_context(distributed.LocalCluster(**options))
+        return stack.enter_context(distributed.Client(cluster))
 
 
 def _call(task: Any, function: Callable[[Any], Any]) -> Any:

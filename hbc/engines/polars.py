@@ -17,7 +17,7 @@ def predict(
     model: CompiledModel,
     methods: str | Sequence[str] | None = None,
     *,
-    columns: Sequence[Any] | None = None,
+    columns: Any = None,
     class_names: Sequence[str] | None = None,
 ) -> polars.Expr:
     """The expression that computes the model for frames and lazy frames, also in the streaming engine.
@@ -25,9 +25,10 @@ def predict(
     It is a column for one column of results, and otherwise a column of structs, which `unnest` makes columns of. It is named after the
     (first) method: `frame.with_columns(predict(model, "predict_proba")).unnest("predict_proba")`.
 
-    columns: names or expressions to compute the model on, with the names of the model's columns; a model that knows no names takes them in
-    this order. By default `model.arrow().columns`. methods, class_names: as `CompiledModel.arrow` takes them. Raises ValueError as that
-    does, and for a model without names if columns is None. At work, hbc's errors come as polars.exceptions.ComputeError.
+    columns: names or expressions to compute the model on, one or a list, with the names of the model's columns; a model that knows no
+    names takes them in this order. By default `model.arrow().columns`. methods, class_names: as `CompiledModel.arrow` takes them. Raises
+    ValueError as that does, and for a model without names if columns is None. At work, hbc's errors come as
+    polars.exceptions.ComputeError.
 
     Example:
         >>> import polars, hbc.engines.polars
@@ -39,7 +40,7 @@ def predict(
     import pyarrow as pa
 
     method = model.arrow(methods, class_names=class_names)
-    chosen = method.columns if columns is None else list(columns)
+    chosen = method.columns if columns is None else [columns] if isinstance(columns, (str, pl.Expr)) else list(columns)
     if chosen is None:
         raise ValueError("columns: found None, expected the names of the columns, since the model knows none")
     empty = pl.DataFrame(method.schema.empty_table())

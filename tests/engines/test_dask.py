@@ -69,6 +69,18 @@ def test_what_is_refused(model: Path) -> None:
     assert score(dense, model).compute(scheduler="sync").equals(score(frame, model).compute(scheduler="sync"))
 
 
+@pytest.mark.parametrize("address", ["bogus", "foo://bar:1"])
+def test_an_address_that_is_none(
+    model: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """A cluster was started here instead, and nothing said so."""
+    monkeypatch.setattr(distributed, "LocalCluster", None)
+    with pytest.raises(
+        ValueError, match=rf"engine_address: found '{address}' .*, expected that of a cluster, such as tcp://host:8786"
+    ):
+        hbc.score(model, files, tmp_path / "out", engine="dask", engine_address=address)
+
+
 def test_a_worker_is_killed(model: Path, files: Path, mortal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mortal.unlink(missing_ok=True)
     monkeypatch.setattr("hbc.engines.dask.WorkerMethod", KilledOnce)

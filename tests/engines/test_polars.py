@@ -43,6 +43,15 @@ def test_probabilities_of_a_lazy_frame_are_structs(engine: Any, tmp_path: Path) 
     assert found["predict"].to_list() == model.predict(rest).tolist()
 
 
+def test_one_column_needs_no_list() -> None:
+    """A name was taken for the list of its characters."""
+    X = np.arange(10.0)[:, None]
+    compiled = hbc.convert(LinearRegression().fit(X, X[:, 0] * 2), backend="numpy")
+    frame = pl.DataFrame({"age": X[:, 0], "b": X[:, 0]})
+    for columns in ("age", pl.col("age"), ["age"], (pl.col("age"),)):
+        np.testing.assert_allclose(frame.select(predict(compiled, columns=columns))["predict"], X[:, 0] * 2, atol=1e-12)
+
+
 def test_categories_chunks_and_no_rows() -> None:
     model, compiled = people()
     frame = FRAME_POLARS.with_columns(pl.col("town").cast(pl.Categorical))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -88,7 +90,7 @@ def test_a_file_that_changes_changes_no_job(model: Path, tmp_path: Path) -> None
     scorer = WorkerMethod(path, METHODS, "id")
     sent = pickle.dumps(scorer)
     path.write_bytes(b"another")
-    loaded._models.clear()
+    loaded._loaded.models.clear()
     require_same(pickle.loads(sent)(TABLE), ("id",))
 
 
@@ -101,10 +103,10 @@ def test_a_process_loads_a_model_once(model: Path, monkeypatch: pytest.MonkeyPat
 
     load_bytes = loaded.load_bytes
     monkeypatch.setattr(loaded, "load_bytes", counted)
-    monkeypatch.setattr(loaded, "_models", {})
+    monkeypatch.setattr(loaded, "_loaded", loaded._Loaded())
     scorers = [WorkerMethod(model), WorkerMethod(model, METHODS)]
     sent = [pickle.dumps(scorer) for scorer in scorers * 4]
-    loaded._models.clear()
+    loaded._loaded.models.clear()
     loads.clear()
     threads = [threading.Thread(target=lambda data=data: pickle.loads(data)(TABLE.slice(0, 9))) for data in sent]
     for thread in threads:
@@ -117,19 +119,43 @@ def test_a_process_loads_a_model_once(model: Path, monkeypatch: pytest.MonkeyPat
     assert loads == [str(model)]  # by `hbc score`, too
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_process_that_is_forked_while_a_model_is_loaded(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child waited for ever for the thread that loads it, which it does not have."""
+    monkeypatch.setattr(loaded, "_loaded", loaded._Loaded())
+    begun, over = threading.Event(), threading.Event()
+
+    def read() -> bytes:
+        begun.set()
+        over.wait()
+        return model.read_bytes()
+
+    thread = threading.Thread(target=loaded.loaded_once, args=("slow", read, "slow"))
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        loaded.loaded_once("quick", model.read_bytes, "quick")
+        os._exit(0)
+    over.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_old_models_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaded, "_models", {})
+    monkeypatch.setattr(loaded, "_loaded", loaded._Loaded())
     X = np.random.default_rng(0).normal(size=(20, 1))
     scorers = [WorkerMethod(hbc.convert(LinearRegression().fit(X, X[:, 0] * i), "numpy", X)) for i in range(6)]
-    assert len(loaded._models) == loaded.MOST
+    assert len(loaded._loaded.models) == loaded.MOST
     for i, scorer in enumerate(pickle.loads(pickle.dumps(scorers))):  # the first two are loaded again
         np.testing.assert_allclose(scorer(pa.table({"x": X[:, 0]}))["predict"], X[:, 0] * i, atol=1e-12)
-    assert len(loaded._models) == loaded.MOST
+    assert len(loaded._loaded.models) == loaded.MOST
 
 
 def test_a_task_of_hbc_score_keeps_its_model(model: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the process forgets it meanwhile, since others work there with more models than it keeps."""
-    monkeypatch.setattr(loaded, "_models", {})
+    monkeypatch.setattr(loaded, "_loaded", loaded._Loaded())
     monkeypatch.setattr(loaded, "MOST", 0)
     data = model.read_bytes()
     fragments = fragments_of([str(files)], str(tmp_path), None, None, None).fragments
