@@ -128,10 +128,13 @@ class Manifest:
             document = json.loads(self.place.read())
             if document["format"] != 1 or not {"hbc", "fingerprint", "model", "options", "inputs", "done"} <= document.keys():
                 raise ValueError("another format")
+            for planned in document["inputs"]:
+                if ".." in planned["output"].split("/"):  # --restart removes these files
+                    raise ValueError(f"an output outside of the folder, {planned['output']!r}")
             return document
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             raise ArtifactError(
                 path=self.place.name,
                 found=f"a manifest that cannot be read ({error})",

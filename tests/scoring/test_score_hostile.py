@@ -72,6 +72,23 @@ def test_digits_of_other_scripts_are_strings(model: Path, tmp_path: Path) -> Non
     assert pq.ParquetFile(tmp_path / "out" / "k=٣" / "a.parquet").read().column("k")[0].as_py() == "٣"
 
 
+@pytest.mark.parametrize("output", ["../precious", "a/../../precious", 7])
+def test_restart_removes_nothing_outside_of_the_folder(model: Path, tmp_path: Path, output: Any) -> None:
+    """Whoever can write into the folder of the results had any file of the user's removed."""
+    write(tmp_path / "in" / "a.parquet")
+    hbc.score(model, tmp_path / "in", tmp_path / "out")
+    manifest, precious = tmp_path / "out" / "_hbc_score" / "manifest.json", tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "out" / "a").mkdir()
+    document = json.loads(manifest.read_text())
+    document["inputs"][0]["output"] = output
+    manifest.write_text(json.dumps(document))
+    with pytest.raises(hbc.ArtifactError, match="a manifest that cannot be read"):
+        hbc.score(model, tmp_path / "in", tmp_path / "out")
+    assert hbc.score(model, tmp_path / "in", tmp_path / "out", restart=True).rows == 20
+    assert precious.read_text() == "mine"
+
+
 def test_restart_removes_what_the_manifest_does_not_tell_yet(model: Path, tmp_path: Path) -> None:
     """A run was killed after it had renamed a file and before it wrote the manifest, and the input is gone since."""
     for name in "ab":
