@@ -26,8 +26,7 @@ from hbc.compiler.tvm.trees.patches.scanned_tops import LEVELS, pack_tops
 from hbc.compiler.tvm.trees.patches.walked_rows import many_rows_walk
 from hbc.compiler.tvm.trees.pieces.packed_pieces import cut
 from hbc.compiler.tvm.trees.pieces.split_order import pieces
-from hbc.compiler.tvm.trees.ranges.packed_ranges import ranges_of
-from hbc.compiler.tvm.trees.ranges.ranges import SIDE
+from hbc.compiler.tvm.trees.ranges.ranges import SIDE, ranges_for
 from hbc.compiler.tvm.trees.scan.small_trees import small_trees
 from hbc.ir.graph import Graph
 from hbc.ir.types import NUMPY_DTYPES
@@ -89,7 +88,7 @@ def _of_trees(trained: Trained, trees: list[Any]) -> dict[str, Any] | None:
         if op.strategy == "scan":
             work, ranks = _scan(rank_encode(op.once(small_trees)), dialect)
         else:
-            ranges = op.once(ranges_of)
+            ranges = ranges_for(op, dialect)
             (tops, ranks), (inside, _) = _scan(ranges.tops, dialect), _scan(ranges.parts, dialect)
             work = tops + inside * op.n_trees / len(ranges.first_leaf)  # a row is in one range of each tree
             # Four rounds of 16 instructions turn 16 planes of 64 rows, in each tree.

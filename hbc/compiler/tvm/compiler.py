@@ -30,7 +30,7 @@ from hbc.compiler.tvm.trees.gpu.choice import choose_for_gpu, cycles
 from hbc.compiler.tvm.trees.patches.packed_patches import MOST_IN_REGISTERS, columns_of
 from hbc.compiler.tvm.trees.patches.patches import patchable
 from hbc.compiler.tvm.trees.pieces.pieces_scan import pairing
-from hbc.compiler.tvm.trees.ranges.ranges import rangeable
+from hbc.compiler.tvm.trees.ranges.ranges import rangeable, sorting
 from hbc.compiler.tvm.trees.scan.one_tree_scan import scans_one
 from hbc.compiler.tvm.trees.scan.scan import scannable
 from hbc.errors import BackendUnavailableError
@@ -120,7 +120,7 @@ class TvmCompiler(Compiler):
             "walk": op.n_trees > 1 or choices > MOST_SELECTED[False] or (rows or ROWS_IN_STATEMENT) < ROWS_IN_STATEMENT,
             "scan": (known or splits >= (WORTH_A_SCAN_OF_ONE if scans_one(op) else WORTH_A_SCAN)) and scannable(op),
             "patches": splits >= WORTH_PATCHES * op.n_trees and patchable(op) and _patches_pay(op, where.dialect),
-            "ranges": (rows or LEAST_SORTED) >= LEAST_SORTED and where.dialect.byte_permute and rangeable(op),
+            "ranges": (rows or LEAST_SORTED) >= LEAST_SORTED and sorting(where.dialect) and rangeable(op),
             "select": choices <= MOST_SELECTED[known],
         }
         kernels = (*where.schedule.tree_kernels, "select")

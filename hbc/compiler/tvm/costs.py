@@ -27,7 +27,7 @@ from hbc.compiler.tvm.trees.patches.patches import REGISTERS_OF_ROWS, few_in_pat
 from hbc.compiler.tvm.trees.patches.scanned_tops import EXITS, LEAST_ROWS, LEVELS
 from hbc.compiler.tvm.trees.patches.walked_rows import many_rows_walk
 from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
-from hbc.compiler.tvm.trees.ranges.ranges import SIDE, least_rows
+from hbc.compiler.tvm.trees.ranges.ranges import SIDE, least_rows, short
 from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK
 from hbc.compiler.tvm.trees.ranks.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan.one_tree_scan import ROWS_ALONE
@@ -64,8 +64,8 @@ TREES_AT_ONCE = 16
 """The trees of a row that go through patches at once. The visits to patches of fewer trees wait for each other."""
 FREE_COLUMNS = 4
 """The columns that take the strategy "select" no time."""
-MEAN_RANGE = 204
-"""The leaves of a range, on average."""
+MEAN_RANGE, MEAN_SHORT_RANGE = 204, 108
+"""The leaves of a range, and of a short one, on average."""
 SPLITS_IN_PATCH = 10
 """The splits of a patch, on average."""
 
@@ -127,22 +127,23 @@ def patches(s: Shape, rows: int, wide: bool = True, tops: bool = True, walks: bo
     }
 
 
-def ranges(s: Shape, rows: int, walks: bool = False) -> Mapping[str, float]:
+def ranges(s: Shape, rows: int, wide: bool = True, walks: bool = False) -> Mapping[str, float]:
     """The work of ranges.py: many rows are sorted and scanned, fewer go through patches or are walked. Ranks are those of a scan.
-    walks: see `patches`."""
-    size = max((s.splits / s.trees + 1) / MEAN_RANGE, 1.0)  # the ranges of a tree
+    wide: with AVX-512. walks: see `patches`."""
+    leaves = s.splits / s.trees + 1
+    size = max(leaves / (MEAN_SHORT_RANGE if short(leaves, wide) else MEAN_RANGE), 1.0)  # the ranges of a tree
     block = min(WALK_ROWS, 1 << int(WALK_BYTES / (2 * s.bytes * s.columns)).bit_length() - 1)  # `most_rows` of plan.py
-    if min(rows, block) < least_rows(size):
-        if s.bytes == 4 and s.columns <= MOST_COLUMNS:
+    if min(rows, block) < least_rows(size, wide):
+        if wide and s.bytes == 4 and s.columns <= MOST_COLUMNS:
             return _named("patches", patches(s, rows, walks=walks))
         return _named("walk", walk(s, rows))
     blocks = -(-rows // block)
     chunks = blocks * (-(-rows // (blocks * ROWS_IN_VECTOR)))
     # Of the rows of a range, the last chunk is half full.
-    scanned = chunks + blocks * size / 2
+    scanned = chunks + blocks * size * (0.5 if wide else 0.5 * HALF / ROWS_IN_VECTOR)
     return {
         "call": 1,
-        **_named("scan", _ranked(s, rows, True, LEAST_TOGETHER, True)),
+        **_named("scan", _ranked(s, rows, wide, LEAST_TOGETHER, True)),
         "row and value of a leaf": rows * s.trees * s.width,
         "64 rows and range": chunks * s.trees * size,
         "64 sorted rows and split": scanned * s.splits / size,
@@ -293,6 +294,6 @@ def strategies(
         "walk": functools.partial(walk, lone=lone),
         "patches": functools.partial(patches, wide=wide, tops=tops, walks=walks),
         "scan": functools.partial(scan, wide=wide, pairs=pairs),
-        **({"ranges": functools.partial(ranges, walks=walks)} if wide else {}),
+        "ranges": functools.partial(ranges, wide=wide, walks=walks),
         "select": select,
     }

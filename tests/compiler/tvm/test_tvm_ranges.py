@@ -3,6 +3,7 @@ thresholds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +21,10 @@ from hbc.compiler.costs import Shape
 from hbc.compiler.tvm import costs
 from hbc.compiler.tvm.compiler import TvmCompiler
 from hbc.compiler.tvm.plan.plan import WALK_ROWS
+from hbc.compiler.tvm.run.targets import host_machine
 from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY
-from hbc.compiler.tvm.trees.ranges.packed_ranges import MOST_IN_RANGE, ranges_of
-from hbc.compiler.tvm.trees.ranges.ranges import least_rows, rangeable
-
-VBMI = {"kind": "llvm", "mcpu": "sapphirerapids"}
+from hbc.compiler.tvm.trees.ranges.packed_ranges import MOST_IN_RANGE, NO_EXIT, SHORT, Ranges, ranges_of, short_ranges_of
+from hbc.compiler.tvm.trees.ranges.ranges import least_rows, numbers_of_bits, rangeable, ranges_for
 
 
 def by_ranges(op: TreeEnsemble, X: Array, batches: tuple[int, ...]) -> list[Array]:
@@ -37,9 +37,8 @@ def by_ranges(op: TreeEnsemble, X: Array, batches: tuple[int, ...]) -> list[Arra
 def check(op: TreeEnsemble, features: int, rows: int = 1500, seed: int = 0) -> None:
     """The sums have every bit of a loop over the trees."""
     assert rangeable(op)
-    ranges = ranges_of(op)
-    assert ranges is not None
-    least = least_rows(len(ranges.first_leaf) / op.n_trees)
+    dialect = host_machine().dialect
+    least = least_rows(len(ranges_for(op, dialect).first_leaf) / op.n_trees, dialect.wide)
     batches = (rows, rows - 1, rows - EVERY, least + 1, least, least - 1, 3, 1, 0)
     X = rows_at_thresholds(np.random.default_rng(seed), op, rows, features)
     for count, found in zip(batches, by_ranges(op, X, batches), strict=True):
@@ -107,21 +106,37 @@ def test_all_rows_in_one_range() -> None:
     np.testing.assert_array_equal(found, op.evaluate(X), strict=True)
 
 
-def test_ranges_part_all_leaves() -> None:
-    """Every range has at most MOST_IN_RANGE leaves, its splits are one fewer, and no split is in two."""
+def test_rows_of_a_range() -> None:
+    """Every number of rows in one range that is scanned by other code: with AVX2 these are 32, 64, 128, 192 and 256."""
+    op = join(grown(15, (300,), 1, missing=False), np.ones(1), None)
+    order = np.sort(
+        rows_at_thresholds(np.random.default_rng(0), op, 600, 1), axis=0
+    )  # so the first rows are in the first range
+    batches = (600, 257, 256, 255, 193, 192, 191, 129, 128, 127, 97, 96, 65, 64, 63, 39, 38, 37)
+    for count, found in zip(batches, by_ranges(op, order, batches), strict=True):
+        np.testing.assert_array_equal(found, op.evaluate(order[:count]), strict=True)
+
+
+@pytest.mark.parametrize(("cut", "most", "wanted"), [(ranges_of, MOST_IN_RANGE, (2, 1)), (short_ranges_of, SHORT, (3, 1))])
+def test_ranges_part_all_leaves(cut: Callable[[TreeEnsemble], Ranges | None], most: int, wanted: tuple[int, int]) -> None:
+    """Every range has at most `most` leaves, its splits are one fewer, and no split is in two."""
     op = join(grown(10, (257, 1, 3000, 256)), np.ones(1), None)
-    ranges = ranges_of(op)
+    ranges = cut(op)
     assert ranges is not None
     sizes = np.diff(np.append(ranges.first_leaf, len(ranges.leaves)))
-    assert sizes.max() <= MOST_IN_RANGE
+    assert sizes.max() <= most
     np.testing.assert_array_equal(ranges.parts.leaf_counts, sizes)
     np.testing.assert_array_equal(np.sort(ranges.leaves), np.sort(ranges.ranked.leaves))
     assert len(ranges.parts.split_lo) == (sizes - 1).sum() == len(ranges.ranked.split_lo) - (len(sizes) - op.n_trees)
-    assert ranges.starts.tolist() == [0, 2, 3, *(ranges.starts[3:4].tolist()), len(sizes)]
+    assert np.diff(ranges.starts)[:2].tolist() == [*wanted]
+    assert ranges.starts[-1] == len(sizes)
     for tree in range(op.n_trees):
         count = ranges.starts[tree + 1] - ranges.starts[tree]
-        assert ranges.range_of[tree].max() == count - 1
-        assert ranges.tops.leaf_counts[tree] >= count
+        own = slice(ranges.starts[tree], ranges.starts[tree + 1])
+        first, further = (array[own].astype(int) for array in (ranges.first_exit, ranges.further_exits))
+        exits = ranges.tops.leaf_counts[tree]
+        assert count <= exits <= NO_EXIT
+        np.testing.assert_array_equal(np.append(first, exits), np.append(0, first + further + 1))
 
 
 def test_ensembles_that_do_not_fit() -> None:
@@ -150,17 +165,31 @@ def test_what_does_not_fit_is_walked() -> None:
 
 
 def test_candidates() -> None:
-    """Ranges come into question with AVX-512 VBMI, for many rows."""
+    """Ranges come into question for many rows: with AVX-512 VBMI, and with AVX2 alone."""
     op = join(grown(14, (600, 700)), np.ones(1), None)
     compiler = TvmCompiler()
-    for target, rows, wanted in ((VBMI, None, True), (VBMI, 1, False), ({"kind": "llvm", "mcpu": "haswell"}, None, False)):
-        assert ("ranges" in compiler.candidates(op, CompileOptions(target=target, batch_size=rows))) == wanted
+    for processor, rows, wanted in (
+        ("sapphirerapids", None, True),
+        ("sapphirerapids", 1, False),
+        ("haswell", None, True),
+        ("haswell", 1, False),
+        ("skylake-avx512", None, False),
+        ("nehalem", None, False),
+    ):
+        options = CompileOptions(target={"kind": "llvm", "mcpu": processor}, batch_size=rows)
+        assert ("ranges" in compiler.candidates(op, options)) == wanted, processor
+
+
+def test_numbers_of_bits() -> None:
+    for byte, numbers in enumerate(numbers_of_bits()):
+        found = [i for i in range(8) if byte >> i & 1]
+        assert numbers.tolist() == found + [0] * (8 - len(found))
 
 
 def test_work() -> None:
     """That of patches for few rows, and of walks where patches do not fit."""
     shape = Shape(100, 102_200, 30, 2900, 12.0, 1023, 1, 1, 4, 28, 28)
-    least = least_rows(1023 / costs.MEAN_RANGE)
+    least = least_rows(1023 / costs.MEAN_RANGE, wide=True)
     assert costs.ranges(shape, least - 1) == {
         f"patches: {name}": count for name, count in costs.patches(shape, least - 1).items()
     }
@@ -168,3 +197,14 @@ def test_work() -> None:
     many = costs.ranges(shape, 10_000)
     assert many["row and value of a leaf"] == 1_000_000
     assert 10_000 / 64 * 200 < many["64 sorted rows and split"] / 100 < 10_000 / 64 * 230
+
+
+def test_work_with_avx2() -> None:
+    """Few rows are walked. Ranges are short."""
+    shape = Shape(100, 102_200, 30, 2900, 12.0, 1023, 1, 1, 4, 28, 28)
+    least = least_rows(1023 / costs.MEAN_SHORT_RANGE, wide=False)
+    assert costs.ranges(shape, least - 1, wide=False) == {
+        f"walk: {name}": count for name, count in costs.walk(shape, least - 1).items()
+    }
+    many = costs.ranges(shape, 10_000, wide=False)
+    assert 10_000 / 64 * 100 < many["64 sorted rows and split"] / 100 < 10_000 / 64 * 115

@@ -143,25 +143,23 @@ def turned(vectors: list[Any]) -> list[Any]:
 
 BYTES_SIDE = 16
 """The side of the squares of bytes that `turned_bytes` takes: an instruction interleaves bytes within parts of so many."""
-REGISTER = 64
-"""The bytes of a register of AVX-512."""
-INTERLEAVED = [
-    [part + upper + i // 2 + i % 2 * REGISTER for part in range(0, REGISTER, BYTES_SIDE) for i in range(BYTES_SIDE)]
-    for upper in (0, BYTES_SIDE // 2)
-]
-"""Of two registers: the lower, and the upper eight bytes of each part of 16, interleaved."""
 
 
-def turned_bytes(registers: list[Any]) -> list[Any]:
-    """The transposes of four squares of 16 × 16 bytes, one in each part of 16 registers of 64 bytes.
+def turned_bytes(registers: list[Any], size: int) -> list[Any]:
+    """The transposes of squares of 16 × 16 bytes, one in each part of 16 registers of `size` bytes.
 
     Each round interleaves the bytes of registers i and i + 8 (vpunpcklbw and vpunpckhbw). So the highest bit of a register's number becomes
     the lowest of a byte's place, and after four rounds the two have changed places.
     """
-    half = len(registers) // 2
+    half = BYTES_SIDE // 2
+    # Of two registers: the lower, and the upper eight bytes of each part of 16, interleaved.
+    interleaved = [
+        [part + upper + i // 2 + i % 2 * size for part in range(0, size, BYTES_SIDE) for i in range(BYTES_SIDE)]
+        for upper in (0, half)
+    ]
     for _ in range(4):
         pairs = list(zip(registers[:half], registers[half:], strict=True))
-        registers = [_shuffled(list(pair), places) for pair in pairs for places in INTERLEAVED]
+        registers = [_shuffled(list(pair), places) for pair in pairs for places in interleaved]
     return registers
 
 

@@ -5,23 +5,25 @@ The code computes (docs/tree-kernels.md §6; a range is a run of up to 256 leave
     rank[plane, row] = number of the feature's thresholds that are < x[row, feature]      # planes.py, once a block
     bytes[row] = rank[:, row]                                                             # the ranks of a row, one behind the other
     for each tree:
-        range[row] = the scan of the tree's top                                           # pieces_scan.py
+        exit[row] = the scan of the tree's top                                            # pieces_scan.py
         for each range of the tree:
-            order = the rows of this range
-            for 256 rows of these, 128 or 64:
-                planes = bytes[order], turned to planes                                   # in registers: 16 planes of 64 rows
+            order = the rows with an exit of this range
+            for 256 rows of these, 128, 64 or 32:
+                planes = bytes[order], turned to planes                                   # in registers: 16 planes of 64 or 32 rows
                 leaf = the scan of the range
                 sums[order] += values[first_leaf[range] + leaf]
 
 A scan of the whole tree (scan.py) takes time for all of its splits. Here a row takes the time of the top's and of its own range's: some 280
 splits, however large the tree is. Sorting and turning take about as long as scanning those. AVX-512 VBMI2 sorts 64 rows by one instruction
-for each range.
+for each range. AVX2 has a table of the numbers of the bits of a byte, and sorts 8 rows by it.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
@@ -29,36 +31,71 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.nest.transpose import BYTES_SIDE, turned_bytes
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
-from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.tir.vectors import broadcast, count_of, once_if, permute, shuffled, store, vector
+from hbc.compiler.tvm.tir.dialect import Dialect, Expr
+from hbc.compiler.tvm.tir.vectors import broadcast, count_of, once_if, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import n_features
+from hbc.compiler.tvm.trees.leaves.leaves import HALF
 from hbc.compiler.tvm.trees.leaves.reached import Reached
 from hbc.compiler.tvm.trees.patches.patches import patchable, tree_patches
-from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, scan_of
-from hbc.compiler.tvm.trees.ranges.packed_ranges import MOST_IN_RANGE, Ranges, pack_ranges, ranges_of
+from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, rows_of_chunk, scan_of
+from hbc.compiler.tvm.trees.ranges.packed_ranges import MOST_IN_RANGE, NO_EXIT, Ranges, pack_ranges, ranges_of, short_ranges_of
 from hbc.compiler.tvm.trees.ranks.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, rank_planes
 from hbc.compiler.tvm.trees.walk.walk import tree_walk
 from hbc.ir.graph import Node
+from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import MOST_IN_PLANE, thresholds_by_feature
 
 SIDE = BYTES_SIDE
 """The planes that are turned together."""
-NO_RANGE = 255
-"""The range of places without a row. A tree has fewer ranges."""
-LEAST_ROWS, ROWS_OF_RANGE = 32, 30
+SCANNED = {ROWS_IN_VECTOR: (ROWS_IN_VECTOR, PAIR, EVERY), HALF: (HALF, ROWS_IN_VECTOR, PAIR, EVERY - ROWS_IN_VECTOR, EVERY)}
+"""The bytes of a register → the numbers of rows that are scanned together. With AVX2, 192 beside the others save 2 to 5 % of the time of
+1,000 rows (Zen 3)."""
+OF_BYTE = 8
+"""The rows that a byte of a mask sorts."""
+LEAST_ROWS, ROWS_OF_RANGE, ROWS_OF_RANGE_IN_HALVES = 32, 30, 3
 """The fewest rows of a block for which sorting is faster than patches: these, and so many for each range of a tree. A range takes the time
 of 64 rows, however few it has. 100 LightGBM trees of 1,023 leaves: 128 rows take 0.80 µs a row sorted, and 0.93 by patches; of 4,095
-leaves, 512 rows 0.84 and 0.75, 1,024 rows 0.53 and 0.74 (Zen 5)."""
+leaves, 512 rows 0.84 and 0.75, 1,024 rows 0.53 and 0.74 (Zen 5). With AVX2 a range takes the time of 32 rows, and walks take far longer: 64
+rows of these trees take 3.0 µs a row sorted and 3.5 walked; of 4,095 leaves, 96 rows 7.3 and 10.4 (Zen 3)."""
+MOST_IN_SHORT = 1536
+"""With AVX2, trees of up to so many leaves on average have short ranges: 10,000 rows of 100 LightGBM trees of 511 leaves take 0.47 µs each
+so, and 0.53 by long ones; of 1,023 leaves 0.58 and 0.63; of 2,047 leaves 0.84 and 0.82 (Zen 3)."""
 MOST_LEAVES = 1 << 14
 """The most leaves of a tree. Larger ones have too few rows of a block for each range."""
 MOST_PLANES = 128
 """The most bytes of a row's ranks. Each takes time to be turned, in every tree."""
 
 
-def least_rows(ranges: float) -> int:
-    """The fewest rows of a block that are sorted, if a tree has so many ranges on average."""
-    return LEAST_ROWS + int(ROWS_OF_RANGE * ranges)
+def least_rows(ranges: float, wide: bool) -> int:
+    """The fewest rows of a block that are sorted, if a tree has so many ranges on average. wide: with AVX-512."""
+    return LEAST_ROWS + int((ROWS_OF_RANGE if wide else ROWS_OF_RANGE_IN_HALVES) * ranges)
+
+
+def short(leaves: float, wide: bool) -> bool:
+    """Whether trees of so many leaves on average are cut into short ranges where they fit. wide: with AVX-512, where they were not
+    measured."""
+    return not wide and leaves <= MOST_IN_SHORT
+
+
+def ranges_for(op: TreeEnsemble, dialect: Dialect) -> Ranges:
+    """The ranges of an ensemble that is `rangeable`."""
+    found = op.once(short_ranges_of) if short(float(op.leaf_counts.mean()), dialect.wide) else None
+    found = found or op.once(ranges_of)
+    assert found is not None
+    return found
+
+
+def sorting(dialect: Dialect) -> bool:
+    """Whether a processor sorts rows by ranges: it has AVX-512 VBMI2, or AVX2 alone. AVX-512 without VBMI2 was not measured."""
+    return dialect.byte_permute or (dialect.avx2 and not dialect.wide)
+
+
+def numbers_of_bits() -> Array:
+    """u8[256, OF_BYTE]: the numbers of the bits that each byte has, in order, and 0 behind them."""
+    bits = np.arange(256)[:, None] >> np.arange(OF_BYTE) & 1
+    order = np.argsort(-bits, axis=1, kind="stable")
+    return (order * np.take_along_axis(bits, order, axis=1)).astype(np.uint8)
 
 
 def rangeable(op: TreeEnsemble) -> bool:
@@ -75,16 +112,16 @@ def rangeable(op: TreeEnsemble) -> bool:
 @tree_kernel("ranges", nanoseconds=lambda op: 4.0 * op.n_trees, fits=rangeable)
 def tree_ranges(f: Block, node: Node) -> None:
     """Emit the sums of the leaf values, or the leaf numbers, of a `TreeEnsemble` for a block of rows. Fewer than `least_rows` go through
-    patches, or are walked where these do not fit. So are all rows without AVX-512 VBMI2, and those of small blocks."""
+    patches, or are walked where these do not fit or with AVX2 alone. So are all rows on processors that do not sort (`sorting`), and those
+    of small blocks."""
     op = node.op
     assert isinstance(op, TreeEnsemble)
-    few = tree_patches if patchable(op) else tree_walk
-    if not f.dialect.byte_permute or f.block < EVERY:
+    few = tree_patches if patchable(op) and f.dialect.wide else tree_walk
+    if not sorting(f.dialect) or f.block < EVERY:
         few(f, node)
         return
-    ranges = op.once(ranges_of)
-    assert ranges is not None
-    least = f.size(least_rows(len(ranges.first_leaf) / op.n_trees))
+    ranges = ranges_for(op, f.dialect)
+    least = f.size(least_rows(len(ranges.first_leaf) / op.n_trees, f.dialect.wide))
     many = T.Bind(tirx.Select(tirx.LT(f.rows, least), tirx.const(0, "int64"), f.rows))
     SortedRows(f, node, ranges).rows(many)
     few(f.beginning(T.Bind(f.rows - many)), node)
@@ -98,18 +135,20 @@ class SortedRows:
         assert isinstance(op, TreeEnsemble)
         packed = f.once(pack_ranges, op, ranges, f.dialect)
         self.f, self.node, self.tops = f, node, packed.tops
+        self.lanes = rows_of_chunk(f.dialect)  # the rows that are turned, and sorted, together
         self.trees = f.size(op.n_trees)
         self.tiles = f.size(-(-self.ranked.planes // SIDE))
         self.width = T.Bind(self.tiles * SIDE)  # the bytes of a row
         room = few_sizes(self.ranked.planes)  # a power of two, at least two tiles
         self.bytes = T.alloc_buffer((room * f.block,), "uint8")
         self.planes = T.alloc_buffer((room * EVERY,), "uint8")
-        # There may be places without a row behind the last ones: as many as four registers of bytes have.
-        self.ranges = T.alloc_buffer((f.block + EVERY,), "uint8")
+        # There may be places without a row behind the last ones: as many as are scanned together.
+        self.exits = T.alloc_buffer((f.block + EVERY,), "uint8")
         self.order = T.alloc_buffer((f.block + EVERY,), "uint16")
         self.count = f.scratch(1, "i64")
         self.leaf = T.alloc_buffer((EVERY,), "uint8")
-        self.range_of = f.own(ranges.range_of, "u8")
+        self.first_exit, self.further_exits = f.own(ranges.first_exit, "u8"), f.own(ranges.further_exits, "u8")
+        self.bits = None if f.dialect.byte_permute else f.own(numbers_of_bits(), "u16")
         self.starts, self.first_leaf = f.own(ranges.starts, "i64"), f.own(ranges.first_leaf, "i64")
         self.scan = scan_of(f, packed.parts, self.planes, EVERY, stride=EVERY)
         self.reached = Reached(f, node, packed.values, f.block)
@@ -117,79 +156,93 @@ class SortedRows:
     def rows(self, rows: Expr) -> None:
         """Send the first `rows` rows of the block through all trees. No row: no tree."""
         f, zero = self.f, tirx.const(0, "int64")
-        chunks = T.Bind((rows + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR)
+        chunks = T.Bind((rows + (self.lanes - 1)) // self.lanes)
         ranks = rank_planes(f, self.node.inputs[0], self.ranked, EVERY // ROWS_IN_VECTOR - 1, rows)
         tops = scan_of(f, self.tops, ranks, EVERY)
         with T.serial(zero, chunks) as chunk, f.repeat(self.tiles) as tile:
-            self._to_rows(ranks, T.Bind(chunk * ROWS_IN_VECTOR), tile)
+            self._to_rows(ranks, T.Bind(chunk * self.lanes), tile)
         with T.serial(zero, rows) as row:
             self.reached.begin(row, row)
         with T.serial(zero, tirx.Min(self.trees, rows * self.trees)) as tree:
             with T.serial(zero, T.Bind((rows + (EVERY - 1)) // EVERY)) as part:
                 first = T.Bind(part * EVERY)
-                tops.run(tree, self.ranges, first, first, EVERY)
-            self._find_ranges(tree, chunks, rows)
+                tops.run(tree, self.exits, first, first, EVERY)
+            with T.serial(rows, rows + 1) as end:  # a loop of one round: see PiecesScan (pieces_scan.py)
+                store(self.exits, broadcast(tirx.const(NO_EXIT, "uint8"), self.lanes), end, self.lanes)
             start = T.Bind(f.constant(self.starts, "i64", tree))
             with T.serial(start, T.Bind(f.constant(self.starts, "i64", tree + 1))) as range_:
-                self._sort(T.Bind(tirx.Cast("uint8", range_ - start)), chunks)
+                self._sort(range_, chunks)
                 self._use(tree, range_)
         if self.reached.lanes:
             with T.serial(zero, rows) as row:
                 self.reached.end(row, row)
 
     def _to_rows(self, ranks: Any, first: Expr, tile: Expr) -> None:
-        """Copy a tile of the planes to the bytes of the 64 rows from `first` on."""
+        """Copy a tile of the planes to the bytes of the `lanes` rows from `first` on."""
         plane = T.Bind(tile * (SIDE * self.f.block) + first)
-        registers = [T.Bind(vector(ranks, plane + i * self.f.block, ROWS_IN_VECTOR)) for i in range(SIDE)]
-        for i, register in enumerate(turned_bytes(registers)):
-            for quarter in range(0, ROWS_IN_VECTOR, SIDE):
-                row = shuffled([register], list(range(quarter, quarter + SIDE)))
-                store(self.bytes, row, (first + (quarter + i)) * self.width + tile * SIDE, SIDE)
+        registers = [T.Bind(vector(ranks, plane + i * self.f.block, self.lanes)) for i in range(SIDE)]
+        for i, register in enumerate(turned_bytes(registers, self.lanes)):
+            for part in range(0, self.lanes, SIDE):
+                row = shuffled([register], list(range(part, part + SIDE)))
+                store(self.bytes, row, (first + (part + i)) * self.width + tile * SIDE, SIDE)
 
     def _to_planes(self, first: Expr, chunks: Expr) -> None:
-        """Copy the bytes of rows to planes: of so many chunks of 64 rows of `order`, from `first` on."""
+        """Copy the bytes of rows to planes: of so many chunks of `lanes` rows of `order`, from `first` on."""
         with self.f.repeat(self.tiles) as tile, T.serial(tirx.const(0, "int64"), chunks) as chunk:
-            at = T.Bind(first + chunk * ROWS_IN_VECTOR)
-            rows = [tirx.Cast("int64", self.order[at + i]) * self.width + tile * SIDE for i in range(ROWS_IN_VECTOR)]
+            at = T.Bind(first + chunk * self.lanes)
+            rows = [tirx.Cast("int64", self.order[at + i]) * self.width + tile * SIDE for i in range(self.lanes)]
             registers = [
-                T.Bind(shuffled([vector(self.bytes, row, SIDE) for row in rows[i::SIDE]], list(range(ROWS_IN_VECTOR))))
+                T.Bind(shuffled([vector(self.bytes, row, SIDE) for row in rows[i::SIDE]], list(range(self.lanes))))
                 for i in range(SIDE)
             ]
-            for i, register in enumerate(turned_bytes(registers)):
-                place = (tile * SIDE + i) * EVERY + chunk * ROWS_IN_VECTOR
-                store(self.planes, register, place, ROWS_IN_VECTOR)
-
-    def _find_ranges(self, tree: Expr, chunks: Expr, rows: Expr) -> None:
-        """Replace the exits of the tree's top, in `ranges`, by the ranges behind them."""
-        table = [
-            T.Bind(self.f.constants(self.range_of, "u8", tree * MOST_IN_RANGE + at, ROWS_IN_VECTOR))
-            for at in range(0, MOST_IN_RANGE, ROWS_IN_VECTOR)
-        ]
-        with T.serial(tirx.const(0, "int64"), chunks) as chunk:
-            exits = T.Bind(vector(self.ranges, chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR))
-            store(self.ranges, permute(table, exits), chunk * ROWS_IN_VECTOR, ROWS_IN_VECTOR)
-        none = broadcast(tirx.const(NO_RANGE, "uint8"), ROWS_IN_VECTOR)
-        with T.serial(rows, rows + 1) as end:  # a loop of one round: see PiecesScan (pieces_scan.py)
-            store(self.ranges, none, end, ROWS_IN_VECTOR)
+            for i, register in enumerate(turned_bytes(registers, self.lanes)):
+                store(self.planes, register, (tile * SIDE + i) * EVERY + chunk * self.lanes, self.lanes)
 
     def _sort(self, range_: Expr, chunks: Expr) -> None:
         """Fill `order` with the `count` rows of a range, and 0 behind them."""
-        lanes = ROWS_IN_VECTOR
+        f, lanes = self.f, self.lanes
         T.buffer_store(self.count, tirx.const(0, "int64"), [0])
-        own = broadcast(range_, lanes)
-        numbers = shuffled([tirx.const(i, "uint8") for i in range(lanes)], list(range(lanes)))
+        first = T.Bind(broadcast(f.constant(self.first_exit, "u8", range_), lanes))
+        further = T.Bind(broadcast(f.constant(self.further_exits, "u8", range_), lanes))
         with T.serial(tirx.const(0, "int64"), chunks) as chunk:
-            here = tirx.EQ(vector(self.ranges, chunk * lanes, lanes), own)
-            places = tirx.call_llvm_pure_intrin(
-                f"uint8x{lanes}", "llvm.x86.avx512.mask.compress", numbers, broadcast(tirx.const(0, "uint8"), lanes), here
-            )
-            first = broadcast(tirx.Cast("uint16", chunk * lanes), lanes)
-            with T.serial(self.count[0], self.count[0] + 1) as end:
-                store(self.order, tirx.Add(tirx.Cast(f"uint16x{lanes}", places), first), end, lanes)
-            T.buffer_store(self.count, self.count[0] + tirx.Cast("int64", count_of(here, lanes)), [0])
+            exits = vector(self.exits, chunk * lanes, lanes)
+            self._collect(tirx.LE(tirx.Sub(exits, first), further), T.Bind(chunk * lanes))
         with T.serial(self.count[0], self.count[0] + 1) as end:
             for at in range(0, EVERY, lanes):
                 store(self.order, broadcast(tirx.const(0, "uint16"), lanes), end + at, lanes)
+
+    def _collect(self, here: Expr, row: Expr) -> None:
+        """Append those of the `lanes` rows from `row` on to `order` that are here."""
+        f, lanes = self.f, self.lanes
+        if self.bits is None:
+            numbers = shuffled([tirx.const(i, "uint8") for i in range(lanes)], list(range(lanes)))
+            places = tirx.call_llvm_pure_intrin(
+                f"uint8x{lanes}", "llvm.x86.avx512.mask.compress", numbers, broadcast(tirx.const(0, "uint8"), lanes), here
+            )
+            self._append(
+                tirx.Cast(f"uint16x{lanes}", places),
+                broadcast(tirx.Cast("uint16", row), lanes),
+                tirx.Cast("int64", count_of(here, lanes)),
+                lanes,
+            )
+            return
+        ones, zero = (broadcast(tirx.const(value, "int8"), lanes) for value in (-1, 0))
+        mask = T.Bind(tirx.call_llvm_pure_intrin("int32", "llvm.x86.avx2.pmovmskb", tirx.Select(here, ones, zero)))
+        # `first` is added to the lanes, and `row` where all lanes have the same number: once for all bytes.
+        start = T.Bind(broadcast(tirx.Cast("uint16", row), OF_BYTE))
+        for first in range(0, lanes, OF_BYTE):
+            byte = T.Bind(tirx.Cast("int64", tirx.bitwise_and(tirx.shift_right(mask, tirx.const(first, "int32")), 255)))
+            places = tirx.Add(
+                f.constants(self.bits, "u16", byte * OF_BYTE, OF_BYTE), broadcast(tirx.const(first, "uint16"), OF_BYTE)
+            )
+            self._append(places, start, tirx.call_llvm_pure_intrin("int64", "llvm.ctpop.i64", byte), OF_BYTE)
+
+    def _append(self, places: Expr, start: Expr, count: Expr, lanes: int) -> None:
+        """Append to `order` the first `count` of `lanes` rows, which are places + start."""
+        rows = tirx.Add(places, start)
+        with T.serial(self.count[0], self.count[0] + 1) as end:
+            store(self.order, rows, end, lanes)
+        T.buffer_store(self.count, self.count[0] + count, [0])
 
     def _use(self, tree: Expr, range_: Expr) -> None:
         """Find the leaves of the rows of `order`, which are in a range of a tree, and use them."""
@@ -198,8 +251,8 @@ class SortedRows:
         with T.serial(zero, T.Bind((count + (EVERY - 1)) // EVERY)) as part:
             first = T.Bind(part * EVERY)
             rows = T.Bind(tirx.Min(count - first, tirx.const(EVERY, "int64")))
-            self._to_planes(first, T.Bind((rows + (ROWS_IN_VECTOR - 1)) // ROWS_IN_VECTOR))
-            for least, most in ((0, ROWS_IN_VECTOR), (ROWS_IN_VECTOR, PAIR), (PAIR, EVERY)):
+            self._to_planes(first, T.Bind((rows + (self.lanes - 1)) // self.lanes))
+            for least, most in itertools.pairwise((0, *SCANNED[self.lanes])):
                 wanted = tirx.And(tirx.LT(tirx.const(least, "int64"), rows), tirx.LE(rows, tirx.const(most, "int64")))
                 with once_if(wanted):
                     self.scan.run(range_, self.leaf, zero, zero, most)

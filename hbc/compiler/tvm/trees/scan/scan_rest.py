@@ -128,7 +128,7 @@ class RestLanes(SumLanes):
         with f.repeat(together) as member, T.serial(tirx.const(0, "int64"), parts) as part:
             at = [((part * TURNED + row) * together + member) * TREES_IN_VECTOR for row in range(TURNED)]
             rows = [T.Bind(vector(self.reached, place, TREES_IN_VECTOR)) for place in at]
-            for i, trees in enumerate(turned_bytes(rows)):
+            for i, trees in enumerate(turned_bytes(rows, TREES_IN_VECTOR)):
                 for quarter in range(TREES_IN_VECTOR // TURNED):
                     bytes_ = shuffled([trees], list(range(quarter * TURNED, (quarter + 1) * TURNED)))
                     tree = member * TREES_IN_VECTOR + (quarter * TURNED + i)
