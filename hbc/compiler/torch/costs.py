@@ -14,6 +14,7 @@ from hbc.compiler.torch.run import BLOCK_BYTES
 from hbc.compiler.torch.scan import FEW as SEARCHED
 from hbc.compiler.torch.scan import LANES, walked_at_most
 from hbc.compiler.torch.walk import ALIKE, AT_ONCE, LEAST_ROWS, levels
+from hbc.compiler.torch.wide import LEAST_WIDE, wide
 from hbc.ops.tree_ranks import MOST_IN_PLANE
 
 LOWERED = Lowered(BLOCK_BYTES)
@@ -47,9 +48,12 @@ def walk(s: Shape, rows: int, few: int) -> Mapping[str, float]:
     if s.depth and rows * s.trees <= few:
         return _by_blocks(s, rows)
     top, full = levels(s.trees, s.splits + s.trees, s.depth)
-    block = min(
-        max(AT_ONCE // max(s.trees, 1), LEAST_ROWS), max(BLOCK_BYTES // max(s.columns * s.bytes, 1), LOWERED.least_rows)
-    )
+    halvings = _halvings(s)
+    in_ranks = full >= RANKED_TOP and s.columns * halvings <= HALVINGS * s.trees
+    by_row = top > 1 and wide(s.columns, s.trees) and not in_ranks
+    block = max(AT_ONCE // max(s.trees, 1), LEAST_WIDE if by_row else LEAST_ROWS)
+    if not by_row:
+        block = min(block, max(BLOCK_BYTES // max(s.columns * s.bytes, 1), LOWERED.least_rows))
     groups = -(-rows // block) * -(-(min(rows, block) * s.trees) // AT_ONCE)
     walks, below = rows * s.trees, max(s.depth - full, 0)
     counts = {
@@ -62,8 +66,7 @@ def walk(s: Shape, rows: int, few: int) -> Mapping[str, float]:
     }
     if min(rows, block) * s.trees <= ALIKE:
         return counts | {"row and full level": walks * full}
-    halvings = _halvings(s)
-    if full >= RANKED_TOP and s.columns * halvings <= HALVINGS * s.trees:
+    if in_ranks:
         counts |= {"call in ranks": 1, "row, column and halving": rows * s.columns * halvings}
         tested = _levels_by_bits(s, full) if min(rows, block) >= MANY and min(rows, block) * s.trees >= MANY * 512 else 0
         counts |= _by_bits(s, rows, block, tested) if tested else {"row and tree in ranks": walks}
@@ -73,8 +76,9 @@ def walk(s: Shape, rows: int, few: int) -> Mapping[str, float]:
             "row and full level in ranks, by doublings of the tables beyond L2": steps * beyond(s.trees << (full + 2), L2),
         }
     tables = (s.trees << full) * (4 + s.bytes)
+    columns, top = (0, 2) if by_row else (s.columns, top)
     return counts | {
-        "row and column": rows * min(s.columns, ((1 << top) - 1) * s.trees),  # the others stay where they are
+        "row and column": rows * min(columns, ((1 << top) - 1) * s.trees),  # the others stay where they are
         "row and top level": walks * top,
         "row and full level": walks * (full - top),
         "row and full level, by doublings of the tables beyond L2": walks * (full - top) * beyond(tables, L2),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hbc.compiler.torch import scan, walk
 from hbc.compiler.torch.exact import Function
-from hbc.compiler.torch.rules import PARAMETERS, WORKSPACE, runs
+from hbc.compiler.torch.rules import PARAMETERS, ROW_BY_ROW, WORKSPACE, runs
 from hbc.ir.graph import Node, Operator
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -26,7 +26,12 @@ def _workspace(op: TreeEnsemble) -> int:
     return walk.row_bytes(op) if op.strategy == "walk" else scan.row_bytes(op)
 
 
+def _row_by_row(op: TreeEnsemble) -> bool:
+    return op.strategy == "walk" and walk.is_wide(op)
+
+
 PARAMETERS[TreeEnsemble] = _parameters
+ROW_BY_ROW[TreeEnsemble] = _row_by_row
 WORKSPACE[TreeEnsemble] = _workspace
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hbc.compiler.torch.exact import Function, exporting, scripted, tracing
 from hbc.compiler.torch.products import Products, by_parts
-from hbc.compiler.torch.rules import OUTSIDE_DTYPES, PARAMETERS, WORKSPACE, function_of
+from hbc.compiler.torch.rules import OUTSIDE_DTYPES, PARAMETERS, ROW_BY_ROW, WORKSPACE, function_of
 from hbc.errors import InvalidInputError
 from hbc.ir.graph import Constant, Graph, Input, Node, Operator, array_key, topological
 from hbc.ir.rewrite import rewrite
@@ -43,7 +43,7 @@ class Width(NamedTuple):
     all: int
     """Of all values."""
     kept: int
-    """Of those that the cache should keep: all but inputs that are read once, by a product."""
+    """Of those that the cache should keep: all but inputs that are read once, row by row."""
 
 
 @record
@@ -117,8 +117,8 @@ class Program(nn.Module):
             steps.append(Step(function_of(node, node in columns, node in unsigned), arguments, number[node], dead))
         inside = [WORKSPACE[type(node.op)](node.op) for node in operands if type(node.op) in WORKSPACE]
         readers = Counter(source for sources in operands.values() for source in sources)
-        multiplied = {source for node in operands if isinstance(node.op, PRODUCTS) for source in node.inputs}
-        once = {node for node in graph.inputs if node in multiplied and readers[node] == 1}
+        by_row = {source for node in operands if _row_by_row(node.op) for source in node.inputs}
+        once = {node for node in graph.inputs if node in by_row and readers[node] == 1}
         kept = max([*(row_bytes(node.type) for node in (*operands, *graph.inputs) if node not in once), *inside, 1])
         width = Width(max([kept, *(row_bytes(node.type) for node in once)]), kept)
         return Method(buffers, tuple(reversed(steps)), tuple(number[node] for node in results), len(number), width)
@@ -196,6 +196,11 @@ def main_method(methods: Iterable[str]) -> str:
 
 PRODUCTS = (Linear, Products, t.MatMul)
 ELEMENTWISE = (t.Unary, t.Binary, t.Cast, t.Where, Impute)
+
+
+def _row_by_row(op: Operator) -> bool:
+    """Whether an operator reads one row after the other."""
+    return isinstance(op, PRODUCTS) or (type(op) in ROW_BY_ROW and ROW_BY_ROW[type(op)](op))
 
 
 def _by_column(operands: dict[Node, list[Node | str]], results: Sequence[Node]) -> set[Node]:

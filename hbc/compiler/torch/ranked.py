@@ -145,6 +145,16 @@ def reversed_bits(bits: int) -> Array:
     return found
 
 
+def _halvings(op: TreeEnsemble) -> int:
+    """The number of steps of the search for the rank of a number."""
+    return int(op.once(thresholds_by_feature).max(initial=1)).bit_length()
+
+
+def pays(op: TreeEnsemble, full: int) -> bool:
+    """Whether the ranks of rows save more than they cost, for an ensemble with so many full levels."""
+    return full >= TOP and len(np.unique(op.feature[op.feature >= 0])) * _halvings(op) <= HALVINGS * op.n_trees
+
+
 def pack_ranked(op: TreeEnsemble, feature: Array, levels: list[tuple[Array, Array]]) -> tuple[Array, ...]:
     """The arrays of `in_ranks` and `nodes`, all empty if the ranks would cost more than they save.
 
@@ -159,13 +169,13 @@ def pack_ranked(op: TreeEnsemble, feature: Array, levels: list[tuple[Array, Arra
     feature: the column of each node's split, with copies behind all columns. levels: of the full levels, (node, whether it is a split),
     both [T, 2^d]."""
     splits = np.flatnonzero(op.feature >= 0)
-    halvings = int(op.once(thresholds_by_feature).max(initial=1)).bit_length()
+    halvings = _halvings(op)
     columns, column = np.unique(op.feature[splits].astype(np.int64), return_inverse=True)
     copy = (feature != op.feature).astype(np.int64)
     half = 1 << max(len(columns) - 1, 0).bit_length()
     width = 2 * half if copy.any() else half
     empty = np.zeros(0, np.int64), np.zeros((0, 1), op.threshold.dtype), *(np.zeros(0, np.int64) for _ in range(ARRAYS - 2))
-    if len(levels) < TOP or len(columns) * halvings > HALVINGS * op.n_trees or width << (halvings + 1) >= 1 << 31:
+    if not pays(op, len(levels)) or width << (halvings + 1) >= 1 << 31:
         return empty
     thresholds, rank_of, column_of = [], np.zeros(len(op.feature), np.int64), np.zeros(len(op.feature), np.int64)
     column_of[splits] = column

@@ -45,6 +45,9 @@ PARAMETERS: dict[type[Operator], Callable[[Any], tuple[Array, ...]]] = {
 WORKSPACE: dict[type[Operator], Callable[[Any], int]] = {}
 """Operator class → the bytes that such an operator needs inside for one row, if that is more than its result."""
 
+ROW_BY_ROW: dict[type[Operator], Callable[[Any], bool]] = {}
+"""Operator class → whether such an operator reads one row after the other, so that the cache need not keep its operand."""
+
 BY_COLUMN: dict[type[Operator], Callable[[Any, Node], Function]] = {}
 """Rules for values that are stored column after column. Only operators that read columns as fast as rows read these (program.py)."""
 

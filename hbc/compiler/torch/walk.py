@@ -9,7 +9,8 @@ paper's traversals use, take 1 to 3 ns. Three kinds of levels come one after the
    2k and 2k + 1, and a step is three look-ups, 1.8 ns.
 3. Below, a step also looks up the left child; the right child lies behind it. A leaf is its own left child.
 
-For many rows of few columns the first two kinds are walked in ranks: see ranked.py. For few rows see few.py. Trees are walked in groups, so
+For many rows of few columns the first two kinds are walked in ranks: see ranked.py. For rows of very many see wide.py, and for few rows
+see few.py. Trees are walked in groups, so
 that the values of a group stay in the second-level cache.
 """
 
@@ -27,8 +28,9 @@ from hbc.compiler.torch.exact import Function, exporting, scripted, tracing
 from hbc.compiler.torch.few import BLOCKS, FEW, FEW_EAGER, by_blocks, pack_blocks, steps_of, sum_of_one_row, takes_blocks
 from hbc.compiler.torch.leaves import add_leaves, of_rows, pack_values, read_values, totals, trees_at_once
 from hbc.compiler.torch.ranked import ARRAYS as RANKED
-from hbc.compiler.torch.ranked import in_ranks, nodes, pack_ranked, paths, reversed_bits
+from hbc.compiler.torch.ranked import in_ranks, nodes, pack_ranked, paths, pays, reversed_bits
 from hbc.compiler.torch.run import BLOCK_BYTES
+from hbc.compiler.torch.wide import LEAST_WIDE, row_by_row, wide
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
@@ -100,17 +102,21 @@ def leaves(
     bits: Tensor,
     in_rank: list[Tensor],
     ranked: list[Tensor],
+    tested: list[Tensor],
 ) -> Tensor:
     """The leaves that rows reach in the trees first … end - 1, i32[end - first, N], in memory of `places`.
 
     x: `encoded`; above: columns of it for the highest levels, [·, N], or [0, ·] to walk these as the others; row: the place in x where each
     row begins; trees: see `tables`; depths: of the deepest of each 64 trees; numbers, places and bits: memory for numbers and i32
-    of each walk, and for a byte of each test. in_rank: the rows in ranks, empty if they are not walked so; ranked: see `pack_ranked`."""
+    of each walk, and for a byte of each test. in_rank: the rows in ranks, empty if they are not walked so; ranked: see `pack_ranked`;
+    tested: the columns of the two highest levels if rows go one after the other (wide.py), and otherwise nothing."""
     exits, low_feature, low_threshold, low_left = trees[5:]
     count, rows, all_trees = end - first, row.size(0), trees[0].size(1)
     walks, flat = count * rows, x.reshape(-1)
     if len(in_rank) > 0:
         behind = nodes(in_rank, ranked, first, end, places, bits)
+    elif len(tested) > 0:
+        behind = row_by_row(x, row, tested[0], trees, first, end, numbers, places, bits)
     else:
         behind = behind_full_levels(x, above, row, trees, first, end, numbers, places, bits)
     behind.sub_(exits.size(0))
@@ -146,8 +152,8 @@ def reached_by_few(
     if takes_blocks(x, count, steps, sizes):
         return by_blocks(x.detach(), blocks, steps).reshape(rows, count).t()
     unranked = [x[0, :0]]
-    x, trees, above, row, _, numbers, places, bits, in_rank = prepared(x, encoding, trees, unranked, sizes, False)
-    return leaves(x, above, row, trees, depths, 0, count, numbers, places, bits, in_rank, unranked)
+    x, trees, above, row, _, numbers, places, bits, in_rank, tested = prepared(x, encoding, trees, unranked, sizes, False)
+    return leaves(x, above, row, trees, depths, 0, count, numbers, places, bits, in_rank, unranked, tested)
 
 
 def behind_full_levels(
@@ -177,7 +183,7 @@ def behind_full_levels(
         for test in range(top_column.size(0)):
             torch.index_select(above, 0, top_column[test, first:end], out=number.reshape(count, rows))
             number.reshape(count, rows).gt_(top_threshold[test, first:end].reshape(-1, 1))
-            tests[test].copy_(place.copy_(number))  # half the time of a direct way from floats to bytes
+            tests[test].copy_(number)
         node.copy_(paths(tests, prefix))
         node.reshape(count, rows).add_(roots * (1 << full))
     else:
@@ -208,9 +214,9 @@ def prepared(
     sizes: list[int],
     always: bool,
     memory: int = MEMORY,
-) -> tuple[Tensor, list[Tensor], Tensor, Tensor, int, list[Tensor], list[Tensor], Tensor, list[Tensor]]:
+) -> tuple[Tensor, list[Tensor], Tensor, Tensor, int, list[Tensor], list[Tensor], Tensor, list[Tensor], list[Tensor]]:
     """(x as numbers to compare, the `tables`, its columns for the highest levels, where each row begins, the trees of a group, numbers,
-    places, bits, the rows in ranks): what `leaves` takes.
+    places, bits, the rows in ranks, `tested`): what `leaves` takes.
 
     Numbers, places and bits are memory that all groups share: new memory for each operator took up to two thirds of the time, since the C
     library gave it back to the system each time. `bits` has a row for each test of the highest levels, and `memory` bytes at least. The
@@ -219,22 +225,28 @@ def prepared(
     tests, count = trees[0].size(0), trees[0].size(1)
     step = 64 if always else min(max(sizes[2] // max(x.size(0), 1), 1), count)
     size, with_top = step * x.size(0), x.is_cuda or count * x.size(0) > sizes[1]
-    numbers = [torch.empty(size, dtype=x.dtype, device=x.device) for _ in range(2)]
+    walks_in_ranks = not always and with_top and ranked[0].size(0) > 0 and not x.is_cuda
+    by_row = not always and with_top and sizes[4] > 0 and not walks_in_ranks and not x.is_cuda
+    numbers = [torch.empty(size * (3 if by_row and i == 0 else 1), dtype=x.dtype, device=x.device) for i in range(2)]
     places = [torch.empty(size, dtype=torch.int32, device=x.device) for _ in range(4)]
     in_rank: list[Tensor] = []
-    walks_in_ranks = not always and with_top and ranked[0].size(0) > 0 and not x.is_cuda
     if walks_in_ranks:
         tests = ranked[5].size(0)
     least = 0
     if not always and not x.is_cuda and keep() > 0:
         least = memory
-    bits = torch.empty(max(tests * size, least), dtype=torch.uint8, device=x.device)
+    kind = torch.uint8 if walks_in_ranks else torch.int8  # from floats to u8 it takes six times as long
+    bits = torch.empty(max(tests * size, least), dtype=kind, device=x.device)
     if walks_in_ranks:
         in_rank = in_ranks(x, ranked, whole, sizes[3], bits)
-    above = x[:0]
-    if with_top and len(in_rank) == 0:
-        above = x.t().index_select(0, encoding[4] if whole else encoding[3])
-    return x, tables(trees, whole), above, starts(x), step, numbers, places, bits, in_rank
+    above, tested, used = x[:0], places[:0], tables(trees, whole)
+    if with_top and not walks_in_ranks:
+        columns = encoding[4] if whole else encoding[3]
+        if by_row:
+            tested = [columns.index_select(0, used[0][:3].reshape(-1)).reshape(3, count)]
+        else:
+            above = x.t().index_select(0, columns)
+    return x, used, above, starts(x), step, numbers, places, bits, in_rank, tested
 
 
 def sums(
@@ -250,8 +262,9 @@ def sums(
     always: bool,
 ) -> Tensor:
     """The sums [N, K] of the values of the leaves reached, added in the order of the trees. encoding, trees, ranked, blocks, of_leaves:
-    what `pack` returns. sizes: the most rows × trees that take blocks, that walk all levels alike, and that are a group; and the fewest
-    rows that are tested by bits. steps: see `steps_of`. `always`: the operators do not depend on x."""
+    what `pack` returns. sizes: the most rows × trees that take blocks, that walk all levels alike, and that are a group; the fewest rows
+    that are tested by bits; and 1 if rows go one after the other, or 0. steps: see `steps_of`. `always`: the operators do not depend on
+    x."""
     values, target, base = of_leaves
     count = trees[0].size(1)
     if takes_blocks(x, count, steps, sizes):
@@ -263,14 +276,14 @@ def sums(
         together = trees_at_once(values, count, x.size(0))
         add_leaves(total, reached, values, target, total.new_empty([together * total.size(1)]), together)
         return of_rows(total, values)
-    x, trees, above, row, step, numbers, places, bits, in_rank = prepared(x, encoding, trees, ranked, sizes, always)
+    x, trees, above, row, step, numbers, places, bits, in_rank, tested = prepared(x, encoding, trees, ranked, sizes, always)
     total = totals(base, values, x.size(0))
     together = step if always else trees_at_once(values, step, x.size(0))
     memory = total.new_empty([together * total.size(1)])
-    read_ahead = len(in_rank) == 4
+    read_ahead = len(in_rank) == 4 or len(tested) > 0
     for first in range(0, count, step):
         end = min(first + step, count)
-        reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits, in_rank, ranked)
+        reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits, in_rank, ranked, tested)
         if read_ahead:
             read_values(values.detach(), first, end, count, memory)
         add_leaves(total, reached, values, target[first:end], memory, together)
@@ -294,11 +307,11 @@ def ids(
     count = trees[0].size(1)
     if takes_blocks(x, count, steps, sizes):
         return known.index_select(0, by_blocks(x.detach(), blocks, steps)).reshape(x.size(0), count)
-    x, trees, above, row, step, numbers, places, bits, in_rank = prepared(x, encoding, trees, ranked, sizes, always)
+    x, trees, above, row, step, numbers, places, bits, in_rank, tested = prepared(x, encoding, trees, ranked, sizes, always)
     parts: list[Tensor] = []
     for first in range(0, count, step):
         end = min(first + step, count)
-        reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits, in_rank, ranked)
+        reached = leaves(x, above, row, trees, depths, first, end, numbers, places, bits, in_rank, ranked, tested)
         parts.append(known.index_select(0, reached.reshape(-1)).reshape(reached.size(0), reached.size(1)))
     return torch.cat(parts).t()
 
@@ -323,7 +336,7 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
     left, as in `NaN > threshold`. most [C]: the largest number of each column; empty if that is +inf. And the columns that the highest
     levels read, i64[·]; and those that they read of rows without NaN.
     trees: for the top levels, [2^top - 1, T]: the place of the column among these, i32, and the threshold. Level d has the rows 2^d - 1 …;
-    node i of a level has the children i and i + 2^d. prefix u8[2^(top-1), 1]: the path to a node of the last of these levels, doubled.
+    node i of a level has the children i and i + 2^d. prefix i8[2^(top-1), 1]: the path to a node of the last of these levels, doubled.
     Then for all levels that are full, one level after the other, behind T places without meaning: columns i32 and thresholds, [T, 2^d].
     So the root of tree t has the place T + t, and the children of place k have the places 2k and 2k + 1. And exits i32[T · 2^full],
     the number of the node below: its place, if no level is left. Then for the nodes that are left, leaves included: column, threshold, left
@@ -346,7 +359,7 @@ def numbered(op: TreeEnsemble) -> tuple[Array, ...]:
         most[copied] = most[len(most) - len(copied) :] = np.minimum(most[copied], most[len(most) - len(copied) :])
     if only_nan.any():
         op = replace(op, threshold=np.where(only_nan, largest, op.threshold).astype(op.threshold.dtype))
-    top, full = levels(op.n_trees, int(op.leaf_counts.sum()), int(op.depths.max(initial=0)))
+    top, full = _levels_of(op)
     at = op.roots.astype(np.int64)[:, None]  # [T, 2^d], from the left to the right
     tops, full_tables, full_levels = [], [], []
     for depth in range(full):
@@ -375,7 +388,7 @@ def numbered(op: TreeEnsemble) -> tuple[Array, ...]:
         top_whole,
         top_column.reshape(top_threshold.shape).astype(np.int32),
         top_threshold,
-        (2 * reversed_bits(max(top - 1, 0)))[:, None].astype(np.uint8),
+        (2 * reversed_bits(max(top - 1, 0)))[:, None].astype(np.int8),
         full_feature.astype(np.int32),
         full_threshold,
         number[at].ravel().astype(np.int32),
@@ -421,9 +434,20 @@ def _numbered(op: TreeEnsemble, level: Array) -> tuple[Array, Array]:
     return number, nodes
 
 
+def _levels_of(op: TreeEnsemble) -> tuple[int, int]:
+    return levels(op.n_trees, int(op.leaf_counts.sum()), int(op.depths.max(initial=0)))
+
+
+def is_wide(op: TreeEnsemble) -> bool:
+    """Whether many rows of an ensemble go one after the other, as wide.py says."""
+    top, full = _levels_of(op)
+    return top > 1 and wide(len(np.unique(op.feature[op.feature >= 0])), op.n_trees) and not pays(op, full)
+
+
 def row_bytes(op: TreeEnsemble) -> int:
-    """The bytes for one row that make blocks of rows as long as a group of all trees allows, but not shorter than LEAST_ROWS."""
-    return BLOCK_BYTES // max(AT_ONCE // op.n_trees, LEAST_ROWS)
+    """The bytes for one row that make blocks of rows as long as a group of all trees allows, but not shorter than LEAST_ROWS, or
+    LEAST_WIDE if rows go one after the other."""
+    return BLOCK_BYTES // max(AT_ONCE // op.n_trees, LEAST_WIDE if is_wide(op) else LEAST_ROWS)
 
 
 def depths_of(op: TreeEnsemble) -> list[int]:
@@ -431,21 +455,24 @@ def depths_of(op: TreeEnsemble) -> list[int]:
     return [int(op.depths[first : first + 64].max()) for first in range(0, op.n_trees, 64)]
 
 
-def sizes_now(alike: int) -> list[int]:
-    """`sizes` of `sums`, for eager operators or a trace. alike: the most walks that walk all levels alike. Where torch.export reads the
-    operators, no choice depends on the number of rows."""
-    return [0, 0, AT_ONCE, MANY] if exporting() else [FEW if tracing() else FEW_EAGER, alike, AT_ONCE, MANY]
+def sizes_now(alike: int, by_row: bool = False) -> list[int]:
+    """`sizes` of `sums`, for eager operators or a trace. alike: the most walks that walk all levels alike; by_row: see `is_wide`. Where
+    torch.export reads the operators, no choice depends on the number of rows."""
+    few = [0, 0] if exporting() else [FEW if tracing() else FEW_EAGER, alike]
+    return [*few, AT_ONCE, MANY, int(by_row)]
 
 
 def walker(op: TreeEnsemble) -> Function:
     """The function that computes an ensemble, from the numbers of rows and then `pack(op)`."""
     compute, depths = sums if op.output == "sum" else ids, depths_of(op)
-    steps = steps_of(max(depths))
+    steps, by_row = steps_of(max(depths)), is_wide(op)
     ends = itertools.accumulate([ENCODING, TABLES, RANKED, BLOCKS])
     parts = list(itertools.pairwise([0, *ends, None]))
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
         encoding, trees, ranked, blocks, of_leaves = (list(parameters[start:end]) for start, end in parts)
-        return scripted(compute)(x, encoding, trees, ranked, blocks, depths, of_leaves, sizes_now(ALIKE), steps, exporting())
+        return scripted(compute)(
+            x, encoding, trees, ranked, blocks, depths, of_leaves, sizes_now(ALIKE, by_row), steps, exporting()
+        )
 
     return run

@@ -1,8 +1,9 @@
-"""Trees that PyTorch walks in ranks."""
+"""Trees that PyTorch walks in ranks, or row by row."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,22 +13,23 @@ torch = pytest.importorskip("torch")
 from random_trees import RANDOM, random_ensemble  # noqa: E402
 from test_torch import BOTH, compiled, matrix  # noqa: E402
 
-from hbc.compiler.torch import bits, ranked, walk  # noqa: E402
+from hbc.compiler.torch import bits, ranked, walk, wide  # noqa: E402
 from hbc.ir.graph import Graph  # noqa: E402
 
 
 @BOTH
 @pytest.mark.parametrize(
-    ("halvings", "many", "slots"),
-    [(1 << 20, 1 << 20, 0), (1 << 20, 0, 1 << 20), (1 << 20, 0, 50), (0, 0, 0)],
-    ids=["ranks", "bits", "few-bits", "numbers"],
+    ("halvings", "many", "slots", "columns"),
+    [(1 << 20, 1 << 20, 0, 1000), (1 << 20, 0, 1 << 20, 1000), (1 << 20, 0, 50, 1000), (0, 0, 0, 1000), (0, 0, 0, 0)],
+    ids=["ranks", "bits", "few-bits", "numbers", "row-by-row"],
 )
 @pytest.mark.parametrize("kind", RANDOM)
 def test_walks_of_many_rows_are_the_references(
-    name: str, kind: str, halvings: int, many: int, slots: int, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: str, halvings: int, many: int, slots: int, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many rows of few columns walk in ranks, if a tree has the levels, and others with numbers. Both have copies of columns for NaN, and
-    rows without NaN do not make these. With bits, all full levels are tested as a whole, or as many as have few different tests."""
+    """Many rows of few columns walk in ranks, if a tree has the levels, and others with numbers, tree by tree or row by row. All have
+    copies of columns for NaN, and rows without NaN do not make these. With bits, all full levels are tested as a whole, or as many as have
+    few different tests."""
     for module, limit, value in (
         (walk, "ALIKE", 0),
         (walk, "FEW", 0),
@@ -36,21 +38,25 @@ def test_walks_of_many_rows_are_the_references(
         (walk, "MANY", many),
         (ranked, "HALVINGS", halvings),
         (bits, "MOST_SLOTS", slots),
+        (wide, "COLUMNS", columns),
+        (wide, "OF_A_TREE", 0),
     ):
         monkeypatch.setattr(module, limit, value)
     op, X = random_ensemble(kind, rows=130)
     op = replace(op, strategy="walk")
     x = matrix("f32" if op.threshold.dtype == np.float32 else "f64", X.shape[1])
-    (columns, *_), parts = walk.pack(op)[walk.ENCODING + walk.TABLES :], []
-    assert bool(len(columns)) == (halvings > 0 and int(op.depths.max()) >= ranked.TOP)
+    (in_ranks, *_), parts, by_row = walk.pack(op)[walk.ENCODING + walk.TABLES :], [], []
+    assert bool(len(in_ranks)) == (halvings > 0 and int(op.depths.max()) >= ranked.TOP)
     executable = compiled(Graph((x,), {"predict": (op(x),), "apply": (replace(op, output="leaf")(x),)}), name)
-    original = ranked.nodes
+    original, rows_first = ranked.nodes, wide.row_by_row
     monkeypatch.setattr(walk, "nodes", lambda *given: parts.append(given) or original(*given))
+    monkeypatch.setattr(walk, "row_by_row", lambda *given: by_row.append(given) or rows_first(*given))
     whole = np.where(np.isnan(X), X.dtype.type(0.25), X)
     for rows in (X, X[:3], X[:1], X[:0], whole, whole[:3]):
         np.testing.assert_array_equal(executable.run("predict", [rows])[0], op.evaluate(rows))
         np.testing.assert_array_equal(executable.run("apply", [rows])[0], replace(op, output="leaf").evaluate(rows))
-    assert name == "torchscript" or bool(parts) == bool(len(columns))
+    assert name == "torchscript" or bool(parts) == bool(len(in_ranks))
+    assert name == "torchscript" or bool(by_row) == (columns == 0 and int(op.depths.max()) > 1)
 
 
 def test_bits_take_rows_by_pieces_and_trees_by_groups() -> None:
@@ -69,6 +75,29 @@ def test_bits_take_rows_by_pieces_and_trees_by_groups() -> None:
         )
         assert tests.size > 0
         np.testing.assert_array_equal(all_at_once.numpy()[:, :203], in_parts.numpy()[:, :203])
+
+
+@pytest.mark.parametrize("near", [0, 1 << 6, 1 << 20])
+@pytest.mark.parametrize("kind", RANDOM)
+def test_rows_walk_one_after_the_other(kind: str, near: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trees of rows by chunks, the last of which is not full. Levels of more than `near` nodes are walked tree by tree."""
+    monkeypatch.setattr(walk, "PADDING", 1 << 9)
+    op, X = random_ensemble(kind, rows=203)
+    packed = [torch.from_numpy(np.ascontiguousarray(each)) for each in walk.pack(op)]
+    encoding, trees = packed[: walk.ENCODING], packed[walk.ENCODING : walk.ENCODING + walk.TABLES]
+    if len(trees[0]) < 3:
+        pytest.skip("trees of one level")
+
+    def arguments(by_row: int) -> tuple[Any, ...]:
+        x, used, above, row, step, numbers, places, memory, _, tested = walk.prepared(
+            torch.from_numpy(X), encoding, trees, [torch.empty(0)], [0, 0, walk.AT_ONCE, walk.MANY, by_row], False
+        )
+        rows = (x, row, tested[0]) if by_row else (x, above, row)
+        return *rows, used, 1, min(step, op.n_trees), numbers, places, memory
+
+    x, row, tested, *others = arguments(1)
+    found = wide.row_by_row(x, row, tested, *others, chunk=48, near=near)
+    np.testing.assert_array_equal(found.numpy(), walk.behind_full_levels(*arguments(0)).numpy())
 
 
 def test_bits_are_transposed() -> None:
