@@ -68,7 +68,8 @@ class Frame:
     def need_strings(self, indices: Sequence[int]) -> None:
         """Require that these columns hold strings. Raises StringsNeeded if columns of the model's input were assumed to be numbers: the
         walk then starts again with strings. Raises Refusal if a column is computed, and so certainly holds numbers."""
-        wrong = [i for i in indices if self.dtypes[i] != "str"]
+        dtypes = self.dtypes
+        wrong = [i for i in indices if dtypes[i] != "str"]
         origins = [self.columns[i].origin for i in wrong]
         if any(origin is None for origin in origins):
             raise Refusal(f"{self.name(wrong[0])} holds numbers, but the estimator was fitted on strings.")
@@ -128,10 +129,16 @@ def as_matrix(x: Node | Frame) -> Node:
     return x.matrix() if isinstance(x, Frame) else x
 
 
+def nodes_of(x: Node | Frame) -> list[Node]:
+    """The values that hold the columns of x, each once: a frame of 5,000 columns may hold one."""
+    return list(dict.fromkeys(column.node for column in x.columns)) if isinstance(x, Frame) else [x]
+
+
 def untouched(x: Node | Frame) -> list[tuple[Node, int] | None]:
     """For each column of x: (the graph input, its column there) if x has that column unchanged, or None if the column is computed."""
     if isinstance(x, Frame):
-        return [untouched(column.node)[column.index] for column in x.columns]
+        found = {node: untouched(node) for node in nodes_of(x)}
+        return [found[column.node][column.index] for column in x.columns]
     match x.op:
         case Input():
             return [(x, i) for i in range(x.type.columns if len(x.type.shape) == 2 else 1)]
@@ -161,12 +168,11 @@ def dtype_givers(x: Node | Frame) -> list[tuple[Node, int]]:
     """The columns of the model's input, as (graph input, column), whose dtype decides the dtype of x. These are the input columns that x
     contains unchanged, and the ones from which OF_OWN_DTYPE compute x without a change of dtype."""
     found = _places(x)
-    waiting = [column.node for column in x.columns] if isinstance(x, Frame) else [x]
+    waiting = nodes_of(x)
     seen: set[Node] = set()
     while waiting:
         node = waiting.pop()
-        places = untouched(node)
-        if node in seen or None not in places or not isinstance(node.op, OF_OWN_DTYPE):
+        if node in seen or not isinstance(node.op, OF_OWN_DTYPE) or None not in untouched(node):
             continue
         seen.add(node)
         alike = [source for source in node.inputs if source.type.dtype == node.type.dtype and len(source.type.shape) == 2]

@@ -17,7 +17,7 @@ from hbc.ir.types import N
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
 from hbc.ops.tensor import Cast, Concat, cast
-from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, dtype_givers, untouched
+from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, dtype_givers, nodes_of, untouched
 
 ANY_INTEGER = 1
 """For Column.integer_bits and function_bits: integers of any width and bool give the same result as int64."""
@@ -337,7 +337,7 @@ def container_of(x: Node | Frame) -> str:
     """The container in which the source holds x: "array"; the library of the frame that an estimator has made; or "given", for the kind of
     container that the caller passes."""
     notes = _notes.get()
-    for node in [column.node for column in x.columns] if isinstance(x, Frame) else [x]:
+    for node in nodes_of(x):
         if node in notes.framed:
             return notes.framed[node]
     return "given" if given_columns(x) or x in notes.as_given else "array"
@@ -346,7 +346,7 @@ def container_of(x: Node | Frame) -> str:
 def keeps_dtypes(x: Node | Frame) -> bool:
     """Whether the dtype of the model's input decides the dtype or the container of x: x holds its columns, or a function of a frame."""
     as_given = _notes.get().as_given
-    waiting = {column.node for column in x.columns} if isinstance(x, Frame) else {x}
+    waiting = set(nodes_of(x))
     while waiting:
         node = waiting.pop()
         if node in as_given:

@@ -15,7 +15,7 @@ from hbc.ir.graph import Input, Node
 from hbc.ir.types import DTypeError, N
 from hbc.ops.columns import SelectColumns
 from hbc.parser import registry
-from hbc.parser.frame import Frame, Refusal, as_matrix
+from hbc.parser.frame import Frame, Refusal, as_matrix, nodes_of
 from hbc.parser.front_door import Notes, as_numbers, noting
 from hbc.parser.registry import Outputs, load_converters, public_name
 from hbc.parser.release import require_release
@@ -173,8 +173,7 @@ def transformed_child(model: Any, x: Node | Frame, path: str) -> Node | Frame:
     if frame is not None:
         return frame
     (node,) = nodes
-    given = {column.node for column in x.columns} if isinstance(x, Frame) else {x}
-    if node not in given:  # a node that is handed through keeps its own maker
+    if node not in nodes_of(x):  # a node that is handed through keeps its own maker
         _walk.get().notes.makers.setdefault(node, (model, x))
     return node
 

@@ -14,7 +14,7 @@ from hbc.ir.signature import FRAME_LIBRARIES, Arrays, Column, Frames, Sparse
 from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import SelectColumns
-from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, untouched
+from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, nodes_of, untouched
 from hbc.parser.front_door import ANY_INTEGER, NO_INTEGER, handed_on, is_alone, note, note_given, note_input, stacked_as_given
 from hbc.parser.registry import (
     DESCRIPTIONS,
@@ -131,8 +131,7 @@ def note_identity(m: Any, x: Node | Frame, library: str) -> None:
 def _transformed(m: Any, x: Node | Frame, place: str) -> Node | Frame:
     """The `transform` of a member. A member that returns frames (`set_output`)
     cannot make one from a sparse matrix, so sparse input is then rejected."""
-    nodes = {column.node for column in x.columns} if isinstance(x, Frame) else {x}
-    if hands_on(m) and any(map(may_be_sparse, nodes)) and gives_sparse(m, True):
+    if hands_on(m) and any(map(may_be_sparse, nodes_of(x))) and gives_sparse(m, True):
         note_input(Sparse(accepted=False))
     return transformed_child(m, x, place)
 
