@@ -31,6 +31,7 @@ from hbc.compiler.tvm.trees.ranges.ranges import SIDE, least_rows, short
 from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK
 from hbc.compiler.tvm.trees.ranks.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan.one_tree_scan import ROWS_ALONE
+from hbc.compiler.tvm.trees.scan.packed_lanes import PAGE, TREES_IN_VECTOR
 from hbc.compiler.tvm.trees.scan.scan import (
     few_rows_in_lanes,
     most_alone,
@@ -43,9 +44,7 @@ from hbc.compiler.tvm.trees.scan.scan_few_rows import (
     FEW_PLANES,
     MOST_PLANES,
     MOST_PLANES_IN_HALVES,
-    PAGE,
     ROWS_TOGETHER,
-    TREES_IN_VECTOR,
     halves_pay,
     pages_pay,
     registers_of,

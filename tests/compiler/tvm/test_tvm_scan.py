@@ -27,8 +27,9 @@ from hbc.compiler.tvm.trees.leaves.leaves import HALF, widths_of
 from hbc.compiler.tvm.trees.pieces.split_order import pieces
 from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.scan import scan
+from hbc.compiler.tvm.trees.scan.packed_lanes import PAGE
 from hbc.compiler.tvm.trees.scan.scan import patching, rows_alone, rows_take_patches, walking
-from hbc.compiler.tvm.trees.scan.scan_few_rows import FEW_PLANES, MOST_PLANES_IN_HALVES, PAGE, fits_lanes
+from hbc.compiler.tvm.trees.scan.scan_few_rows import FEW_PLANES, MOST_PLANES_IN_HALVES, fits_lanes
 
 
 def scanned(op: TreeEnsemble, X: Array, batches: tuple[int, ...], target: dict[str, object] | None = None) -> list[Array]:

@@ -102,6 +102,16 @@ def permute_halves(table: list[Expr], index: Expr, dialect: Dialect) -> Expr:
     return found[0]
 
 
+def look_up_apart(table: list[Expr], index: Expr) -> Expr:
+    """table[index - 0x70] for 32 bytes of indices, in a table of two vectors of 16 bytes (AVX2).
+
+    Of indices from 0x80 on the look-up in the first part gives 0, and of others that in the second part: so `or` joins them. A choice by a
+    byte's highest bit takes the ports of look-ups, `or` takes any.
+    """
+    later = tirx.bitwise_xor(index, tirx.Broadcast(tirx.const(0x80, "uint8"), 32))
+    return tirx.bitwise_or(_look_up_part(table[0], index), _look_up_part(table[1], later))
+
+
 def places_in_parts(index: Expr, parts: int, dialect: Dialect) -> list[Expr]:
     """What `look_up_parts` takes for 32 bytes of indices into a table of so many vectors of 16 bytes: one, two or four. No index lies
     beyond the table.

@@ -38,16 +38,33 @@ def first_rows(ranked: RankedTrees, place: Array, places: int) -> Array:
 class LeafRows:
     """Emits reads of the leaves' integers and of their values. Leaves are rows of a table. Row 0 has zeros, for places without a tree."""
 
-    def __init__(self, f: Block, op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, by_column: bool) -> None:
+    def __init__(
+        self,
+        f: Block,
+        op: TreeEnsemble,
+        ranked: RankedTrees,
+        fixed: FixedPoint,
+        by_column: bool,
+        places: tuple[Array, int] | None = None,
+    ) -> None:
         """by_column: integers that are not made from the values lie column after column. That is faster for many rows, because a column of
-        four trees stays in L1: 256 leaves of 7 classes, 6.0 instead of 7.7 µs a row. For few rows it is slower."""
+        four trees stays in L1: 256 leaves of 7 classes, 6.0 instead of 7.7 µs a row. For few rows it is slower.
+
+        places: (the rows of the leaves, the size of the table). None: the leaves lie one behind the other, after row 0."""
         self.f, self.columns, self.start = f, op.values.shape[1], fixed.start
         self.dtype: DType = dtype_name(op.values.dtype)
-        self.values = f.own(f.once(_values_by_number, op, ranked), self.dtype)
+        if places is None:
+            self.values = f.own(f.once(_values_by_number, op, ranked), self.dtype)
+        else:
+            self.values = f.own(f.once(_values_in_places, op, ranked, *places), self.dtype)
         self.integers_by_number: Array | None = None
         if fixed.addend is None:
-            pack = _integers_by_column if by_column else _integers_by_number
-            self.integers_by_number = f.own(f.once(pack, op, ranked, fixed.integers), "i64")
+            if places is None:
+                pack = _integers_by_column if by_column else _integers_by_number
+                packed = f.once(pack, op, ranked, fixed.integers)
+            else:
+                packed = f.once(_integers_in_places, op, ranked, fixed.integers, *places)
+            self.integers_by_number = f.own(packed, "i64")
             step = self.integers_by_number.shape[1]
             self.steps = (1, f.size(step)) if by_column else (step, 1)  # from one leaf, and from one column, to the next
         else:
@@ -93,6 +110,22 @@ def _integers_by_number(op: TreeEnsemble, ranked: RankedTrees, integers: Array) 
 def _integers_by_column(op: TreeEnsemble, ranked: RankedTrees, integers: Array) -> Array:
     """The same, i64[C, 1 + L]."""
     return np.ascontiguousarray(_integers_by_number(op, ranked, integers).T)
+
+
+def _values_in_places(op: TreeEnsemble, ranked: RankedTrees, rows: Array, size: int) -> Array:
+    """[size, V]: the values of the leaves at their rows, and zeros."""
+    return _placed(op.values[ranked.leaves], rows, size)
+
+
+def _integers_in_places(op: TreeEnsemble, ranked: RankedTrees, integers: Array, rows: Array, size: int) -> Array:
+    """i64[size, C]: the same for the leaves' integers."""
+    return _placed(integers[ranked.leaves], rows, size)
+
+
+def _placed(leaves: Array, rows: Array, size: int) -> Array:
+    table = np.zeros((size, leaves.shape[1]), leaves.dtype)
+    table[rows] = leaves
+    return table
 
 
 def _after_zeros(rows: Array) -> Array:

@@ -52,18 +52,15 @@ from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, Chunks, rounds_of_e
 from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
 from hbc.compiler.tvm.trees.ranks.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
 from hbc.compiler.tvm.trees.scan.one_tree_scan import one_tree_scan, scans_one
+from hbc.compiler.tvm.trees.scan.packed_lanes import PAGE, TREES_IN_VECTOR, PackedLanes, pack_lanes
 from hbc.compiler.tvm.trees.scan.packed_trees import TREES_IN_GROUP, PackedTrees, pack_trees
 from hbc.compiler.tvm.trees.scan.scan_few_rows import (
     FEW_PLANES,
     MOST_LEAVES_IN_LANES,
-    PAGE,
     ROWS_TOGETHER,
-    TREES_IN_VECTOR,
     NumberLanes,
-    PackedLanes,
     SumLanes,
     fits_lanes,
-    pack_lanes,
 )
 from hbc.compiler.tvm.trees.scan.scan_rest import RestLanes, rows_for_lanes
 from hbc.compiler.tvm.trees.scan.small_trees import small_trees
@@ -330,7 +327,10 @@ class SumScan:
         """Emit the rows behind `scanned`: four at a time, then one by one. Then those that `again` names, as the source adds them."""
         f, scanned = self.f, self.scanned
         codes, together = self.sets.codes if self.sets is not None else None, ROWS_TOGETHER if self.rest is None else 1
-        few = SumLanes(f, lanes, self.ranked.planes, self.ranks, self.places, codes, self.fixed, self.rows_of_leaves, together)
+        leaves = self.rows_of_leaves
+        if lanes.step > 1:
+            leaves = LeafRows(f, self.op, self.ranked, self.fixed, by_column=False, places=(lanes.rows, lanes.size))
+        few = SumLanes(f, lanes, self.ranked.planes, self.ranks, self.places, codes, self.fixed, leaves, together)
         alone = scanned
         if self.rest is None:
             # The last four may have places without a row.

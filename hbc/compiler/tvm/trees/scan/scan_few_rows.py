@@ -16,12 +16,18 @@ number for all 64 trees, so it isn't stored, which saves one byte of four. Where
 after all: the page of its plane. A look-up takes a permutation for each two registers, and chooses by bits of the page.
 
 AVX-512 VBMI permutes 64 bytes at once. AVX2 looks up among 16 bytes in two halves of 32 trees, so that up to 128 planes are fast
-enough: one row of 500 trees of 31 leaves takes 1.2 µs, where walks take 4.9 (Zen 3 at 2.4 GHz, from C).
+enough: one row of 500 trees of 31 leaves takes 1.3 µs, where walks take 4.9 (Zen 3 at 3.1 GHz).
+
+The limit of that row on Zen 3 is what the second-level cache gives, 32 bytes a cycle: 720 cache lines of splits, 250 of leaves
+(likely_leaves.py), 60 of thresholds. They take 2,060 cycles or 0.66 µs; the scan and the leaves alone, 0.63, took 0.70 in C. The
+instructions take less: 480 half vectors of 9 (eight of vectors, which have four pipes) and 500 leaves of 5 take 1,500 cycles. Beside them
+are some 0.15 µs of Python and the handle, 0.1 of the entry and the reading of sizes, 0.1 of ranks, 0.05 of the sigmoid, 0.04 of its memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -31,22 +37,27 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
-from hbc.compiler.tvm.tir.vectors import as_signed, once_if, permute, permute_halves, shuffled, store, vector
+from hbc.compiler.tvm.tir.vectors import as_signed, look_up_apart, once_if, permute, permute_halves, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import Codes, PackedSets
 from hbc.compiler.tvm.trees.leaves.fixed_point import FixedPoint
-from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows, first_rows
+from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.ranks.planes import Layout, held
+from hbc.compiler.tvm.trees.scan.packed_lanes import (
+    FIELDS,
+    PAGE,
+    PART,
+    TREES_IN_VECTOR,
+    PackedLanes,
+    compares_signed,
+    look_ups_apart,
+    only_avx2,
+)
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, DType
-from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees
 
-TREES_IN_VECTOR = 64  # trees in a vector
-VECTORS_TOGETHER = 2  # vectors of trees in flight: independent chains that hide each other's latency
 ROWS_TOGETHER = 4  # rows at a time, which share the loads of the model
-FIELDS = 3  # bytes of a split: plane, rank, lo
-PAGE = 256  # planes that a byte numbers. Where there are more, a split has a fourth byte: the page of its plane
 MOST_PLANES = 1024
 """The most planes of a row: 16 registers. One row of 200 trees of 31 leaves, scanned and walked: 2.8 and 4.2 µs over 300 columns, 3.9 and
 5.4 over 1,000 (Sapphire Rapids, on a shared core)."""
@@ -63,7 +74,9 @@ FEW_PLANES, SPLITS_OF_MANY_PLANES = 64, 6
 step, 2.9 and 2.8, and 9 for a step, 2.3 and 2.2."""
 CYCLES_OF_STEP = 2.3  # of a step of a walk of one row
 MOST_MASK_BYTES = 4 << 20  # the most bytes of `PackedLanes.masks`: more would not stay in the cache
-TREES_ADDED = 8  # trees whose leaves are read at once: their f64 fill a register of AVX-512
+HALF = TREES_IN_VECTOR // 2  # trees in a register of AVX2
+TREES_ADDED, TREES_ADDED_IN_HALVES = 8, 4
+"""Trees whose leaves are read at once: their f64 fill a register of AVX-512, or of AVX2. More need more registers than there are."""
 
 
 def fits_lanes(op: TreeEnsemble, ranked: RankedTrees, sets: PackedSets | None, dialect: Dialect) -> bool:
@@ -105,113 +118,6 @@ def registers_of(planes: int) -> int:
     return next(count for count in REGISTERS if planes <= count * TREES_IN_VECTOR)
 
 
-def compares_signed(dialect: Dialect) -> bool:
-    """Whether ranks stay byte - 128, as planes hold them: AVX2 has one instruction that compares signed bytes, and needs two for others."""
-    return dialect.byte_masks and not dialect.byte_permute
-
-
-def fields_of(planes: int) -> int:
-    """The bytes of a split, if there are so many planes."""
-    return FIELDS + (planes > PAGE)
-
-
-@record
-class PackedLanes:
-    """Trees sorted by size, largest first. 64 trees form a vector, `together` vectors a group. Shorter trees of a vector are padded with
-    splits at which no row goes right.
-
-    The vectors of a group are scanned step by step, in `together` phases. Phase 0 takes all its vectors, phase i the together - i longest:
-    the others have no splits left.
-
-    ends i64[groups, together + 1]: phase i has the steps ends[i] … ends[i + 1].
-    starts i64[groups, together]: where in `splits` the vectors of phase i would stand at step 0.
-    splits u8[vectors and steps, 3, 64]: plane, rank (rank - 128 where `compares_signed`), lo.
-    place i32[T]: the lane of each tree, vectors one after the other. first i32[64 · vectors]: see `first_rows`.
-    outputs i64[64 · vectors]: the output that a tree adds to.
-    masks u8[B, M]: one row for every bit of a column's categories; those of column c begin at mask_starts[c]. A row has one bit for each
-    split, in the order of `splits`: whether a row of x with that category goes right there. M is a multiple of 64.
-    """
-
-    together: int
-    ends: Array
-    starts: Array
-    splits: Array
-    place: Array
-    first: Array
-    outputs: Array
-    masks: Array
-    mask_starts: Array
-
-    @property
-    def vectors(self) -> int:
-        """The number of vectors of 64 trees."""
-        return len(self.first) // TREES_IN_VECTOR
-
-
-def pack_lanes(ranked: RankedTrees, outputs: Array, sets: PackedSets | None, dialect: Dialect) -> PackedLanes:
-    """Pack an ensemble. Vectorized over all splits. outputs i64[T]: the output that each tree adds to."""
-    counts = np.diff(ranked.starts).astype(np.int64)
-    vectors = -(-len(counts) // TREES_IN_VECTOR)
-    order = np.argsort(-counts, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-
-    together = min(VECTORS_TOGETHER, max(vectors, 1))
-    groups = -(-vectors // together)
-    lengths = np.zeros(groups * together, np.int64)
-    lengths[:vectors] = counts[order][::TREES_IN_VECTOR]
-    ends = np.concatenate([np.zeros((groups, 1), np.int64), lengths.reshape(groups, together)[:, ::-1]], axis=1)
-    active = np.arange(together, 0, -1)
-    blocks = np.diff(ends, axis=1) * active
-    starts = (np.cumsum(blocks) - blocks.reshape(-1)).reshape(blocks.shape) - ends[:, :-1] * active
-
-    tree = np.repeat(np.arange(len(counts)), counts)
-    step = np.arange(len(tree)) - np.repeat(ranked.starts[:-1], counts)
-    splits = np.zeros((int(blocks.sum()), fields_of(ranked.planes), TREES_IN_VECTOR), np.uint8)
-    splits[:, 1] = 255  # no rank is greater
-    group, member = np.divmod(place[tree] // TREES_IN_VECTOR, together)
-    phase = (step[:, None] >= ends[group, 1:]).sum(axis=1)
-    block = starts[group, phase] + step * active[phase] + member
-    tests_set = ranked.split_plane >= ranked.planes
-    plane, rank = np.where(tests_set, 0, ranked.split_plane), np.where(tests_set, 255, ranked.split_rank)
-    lanes = place[tree] % TREES_IN_VECTOR
-    for field, values in enumerate((plane % PAGE, rank, ranked.split_lo, plane // PAGE)[: splits.shape[1]]):
-        splits[block, field, lanes] = values
-    masks, mask_starts = np.zeros((0, 0), np.uint8), np.zeros(0, np.int64)
-    if sets is not None:
-        masks, mask_starts = _masks(
-            sets, len(splits), ranked.split_plane[tests_set] - ranked.planes, block[tests_set], lanes[tests_set]
-        )
-
-    if compares_signed(dialect):
-        splits[:, 1] ^= 128
-    outputs_of_lanes = np.zeros(vectors * TREES_IN_VECTOR, np.int64)
-    outputs_of_lanes[place] = outputs
-    return PackedLanes(
-        together,
-        ends,
-        starts,
-        splits,
-        place.astype(np.int32),
-        first_rows(ranked, place, vectors * TREES_IN_VECTOR),
-        outputs_of_lanes,
-        masks,
-        mask_starts,
-    )
-
-
-def _masks(sets: PackedSets, steps: int, tested: Array, step: Array, lane: Array) -> tuple[Array, Array]:
-    """(`PackedLanes.masks`, `mask_starts`). Split i tests category set tested[i]; it stands at step[i] of `splits`, in lane[i]."""
-    starts = np.cumsum(sets.counts) - sets.counts
-    masks = np.zeros((int(sets.counts.sum()), -(-steps // 8) * TREES_IN_VECTOR), np.uint8)
-    for column, (start, count) in enumerate(zip(starts, sets.counts, strict=True)):
-        mine = sets.set_column[tested] == column
-        right = sets.goes_right(tested[mine])[:, :count]
-        bits = (right << (lane[mine, None] % 8)).astype(np.uint8)
-        np.bitwise_or.at(masks[start : start + count].T, step[mine] * (TREES_IN_VECTOR // 8) + lane[mine] // 8, bits)
-    return masks, starts.astype(np.int64)
-
-
 class Lanes:
     """Emits the code that finds the leaves of a few rows: `run(row, rows)`."""
 
@@ -235,16 +141,19 @@ class Lanes:
         )
         self.fields, self.signed = packed.splits.shape[1], compares_signed(f.dialect)
         self.registers = registers_of(planes)
+        self.apart = look_ups_apart(planes, f.dialect)
         self.parts = max(-(-planes // 16), 1)
         """How many vectors of 16 bytes hold the ranks of a row."""
         self.ends, self.starts = f.own(packed.ends, "i64"), f.own(packed.starts, "i64")
         self.splits = f.own(packed.splits, "u8")
         self.place, self.first = f.own(packed.place, "i32"), f.own(packed.first, "i32")
+        self.step = packed.step
         self.row_ranks = T.alloc_buffer((together * self.registers * TREES_IN_VECTOR,), "uint8")
         self.reached = T.alloc_buffer((max(together, most) * packed.together * TREES_IN_VECTOR,), "uint8")
         # Buffers of one vector each are on the stack, and LLVM makes them registers.
         self.candidates = [T.alloc_buffer((TREES_IN_VECTOR,), "uint8") for _ in range(together * packed.together)]
         self.right = T.alloc_buffer((TREES_IN_VECTOR,), "uint8")
+        self.in_halves = [T.alloc_buffer((HALF,), "uint8") for _ in range(together + 1)] if only_avx2(f.dialect) else []
         if codes is not None:
             self.masks, self.mask_starts = f.own(packed.masks, "u8"), f.own(packed.mask_starts, "i64")
             self.mask_size = f.size(packed.masks.shape[1])
@@ -285,6 +194,9 @@ class Lanes:
         """Store the leaves that the rows in `row_ranks` reach in a group of trees, in `reached` [rows, vectors together, 64] from row
         `first` on."""
         f, together = self.f, self.packed.together
+        if rows > 1 and only_avx2(f.dialect):
+            self._scan_in_halves(group, rows, origin, first)
+            return
         zero, one = (tirx.Broadcast(tirx.const(value, "uint8"), TREES_IN_VECTOR) for value in (0, 1))
         for candidate in self.candidates[: rows * together]:
             store(candidate, zero, origin, TREES_IN_VECTOR)
@@ -302,6 +214,33 @@ class Lanes:
             place = (first * together + slot) * TREES_IN_VECTOR
             store(self.reached, vector(candidate, origin, TREES_IN_VECTOR), place, TREES_IN_VECTOR)
 
+    def _scan_in_halves(self, group: Expr, rows: int, origin: Expr, first: Expr) -> None:
+        """The same for several rows with AVX2: 32 trees after 32, since its 16 registers hold the leaves of four rows in 32 trees and the
+        ranks of these rows in two parts, but no more."""
+        f, together = self.f, self.packed.together
+        zero, one = (tirx.Broadcast(tirx.const(value, "uint8"), HALF) for value in (0, 1))
+        *candidates, right = self.in_halves
+        for member, half in product(range(together), range(2)):
+            for candidate in candidates[:rows]:
+                store(candidate, zero, origin, HALF)
+            for phase in range(together - member):
+                start = T.Bind(f.constant(self.starts, "i64", group * together + phase) + member)
+                begin, end = (T.Bind(f.constant(self.ends, "i64", group * (together + 1) + phase + i)) for i in range(2))
+                store(right, tirx.Broadcast(tirx.Cast("uint8", begin + 1), HALF), origin, HALF)
+                with T.serial(begin, end) as step:
+                    at = (start + step * (together - phase)) * (self.fields * TREES_IN_VECTOR) + half * HALF
+                    place, split, lo = (f.constants(self.splits, "u8", at + i * TREES_IN_VECTOR, HALF) for i in range(FIELDS))
+                    for row, candidate in enumerate(candidates[:rows]):
+                        leaf = vector(candidate, origin, HALF)
+                        rank = self._looked_up(origin + row * self.registers * TREES_IN_VECTOR, place)
+                        below = tirx.LT(as_signed(split, HALF), as_signed(rank, HALF))
+                        moved = tirx.Select(tirx.And(tirx.EQ(leaf, lo), below), vector(right, origin, HALF), leaf)
+                        store(candidate, moved, origin, HALF)
+                    store(right, tirx.Add(vector(right, origin, HALF), one), origin, HALF)
+            for row, candidate in enumerate(candidates[:rows]):
+                at = ((first + row) * together + member) * TREES_IN_VECTOR + half * HALF
+                store(self.reached, vector(candidate, origin, HALF), at, HALF)
+
     def _lanes_of(self, group: Expr) -> tuple[Expr, Expr]:
         """The lanes of a group, from the first to the end."""
         first = T.Bind(group * (self.packed.together * TREES_IN_VECTOR))
@@ -316,8 +255,11 @@ class Lanes:
         """Store the rows of `LeafRows` for these lanes and one of the rows, places[start + lane]."""
         with T.serial(tirx.const(0, "int64"), (end - first) // 16) as part:
             leaf = vector(self.reached, row * self.packed.together * TREES_IN_VECTOR + part * 16, 16)
+            leaf = tirx.Cast("int32x16", leaf)
+            if self.step > 1:
+                leaf = tirx.Mul(leaf, tirx.Broadcast(tirx.const(self.step, "int32"), 16))
             lanes = T.Bind(first + part * 16)
-            place = tirx.Add(self.f.constants(self.first, "i32", lanes, 16), tirx.Cast("int32x16", leaf))
+            place = tirx.Add(self.f.constants(self.first, "i32", lanes, 16), leaf)
             store(places, place, start + lanes, 16)
 
     def _lane(self, tree: Expr) -> Expr:
@@ -363,7 +305,7 @@ class Lanes:
             first = origin + r * self.registers * TREES_IN_VECTOR
             candidate = self.candidates[r * self.packed.together + member]
             leaf = vector(candidate, origin, TREES_IN_VECTOR)
-            if self.codes is None and rows > 1:
+            if self.codes is None and (rows > 1 or only_avx2(f.dialect)):
                 moves = tirx.And(tirx.EQ(leaf, lo), self._below(split, self._ranks(first, plane, page, at)))
                 store(candidate, tirx.Select(moves, right, leaf), origin, TREES_IN_VECTOR)
                 continue
@@ -387,10 +329,13 @@ class Lanes:
         if self.f.dialect.byte_permute:
             whole = [vector(self.row_ranks, first + i * TREES_IN_VECTOR, TREES_IN_VECTOR) for i in range(self.registers)]
             return permute(whole, plane, *page)
-        parts = [vector(self.row_ranks, first + 16 * i, 16) for i in range(self.parts)]
-        half = TREES_IN_VECTOR // 2
-        places = [self.f.constants(self.splits, "u8", at + i * half, half) for i in range(2)]
-        return shuffled([permute_halves(parts, place, self.f.dialect) for place in places], list(range(TREES_IN_VECTOR)))
+        places = [self.f.constants(self.splits, "u8", at + i * HALF, HALF) for i in range(2)]
+        return shuffled([self._looked_up(first, place) for place in places], list(range(TREES_IN_VECTOR)))
+
+    def _looked_up(self, first: Expr, place: Expr) -> Expr:
+        """The ranks that 32 splits ask for, without AVX-512. `first`: where the row's ranks begin. place: the planes of the splits."""
+        parts = [vector(self.row_ranks, first + PART * i, PART) for i in range(self.parts)]
+        return look_up_apart(parts, place) if self.apart else permute_halves(parts, place, self.f.dialect)
 
 
 class SumLanes(Lanes):
@@ -419,7 +364,8 @@ class SumLanes(Lanes):
         self.sums = T.alloc_buffer((self.outputs * together,), "int64")
         self.size = few_sizes(packed.vectors * TREES_IN_VECTOR)
         self.places = T.alloc_buffer(((1 if most else together) * self.size,), "int32")
-        self.total = T.alloc_buffer((TREES_ADDED,), "int64")
+        self.added = TREES_ADDED_IN_HALVES if only_avx2(f.dialect) else TREES_ADDED
+        self.total = T.alloc_buffer((self.added,), "int64")
 
     def totals(self, rows: int) -> Callable[[Expr], Expr]:
         """output → its sums for all rows, as a vector i64."""
@@ -452,15 +398,15 @@ class SumLanes(Lanes):
 
     def _add_to_one(self, first: Expr, end: Expr, column: Expr, sums: Any, at: Expr) -> None:
         """Add the integers of a column for the lanes from `first` to `end` to sums[at]."""
-        f = self.f
+        f, together = self.f, self.added
         with f.repeat(1) as origin:
-            store(self.total, tirx.Broadcast(tirx.const(0, "int64"), TREES_ADDED), origin, TREES_ADDED)
-            with T.serial(first // TREES_ADDED, end // TREES_ADDED) as four:
-                leaves = [self._leaf(four * TREES_ADDED + i) for i in range(TREES_ADDED)]
-                total = tirx.Add(vector(self.total, origin, TREES_ADDED), self.leaves.integers(leaves, column))
-                store(self.total, total, origin, TREES_ADDED)
+            store(self.total, tirx.Broadcast(tirx.const(0, "int64"), together), origin, together)
+            with T.serial(first // together, end // together) as some:
+                leaves = [self._leaf(some * together + i) for i in range(together)]
+                total = tirx.Add(vector(self.total, origin, together), self.leaves.integers(leaves, column))
+                store(self.total, total, origin, together)
             added = tirx.call_llvm_pure_intrin(
-                "int64", f"llvm.vector.reduce.add.v{TREES_ADDED}i64", vector(self.total, origin, TREES_ADDED)
+                "int64", f"llvm.vector.reduce.add.v{together}i64", vector(self.total, origin, together)
             )
             T.buffer_store(sums, tirx.Add(sums[at], added), [at])
 
@@ -510,7 +456,7 @@ class NumberLanes(Lanes):
         super().__init__(f, packed, ranked.planes, ranks, places, codes)
         self.trees, self.size = f.size(op.n_trees), few_sizes(packed.vectors * TREES_IN_VECTOR)
         self.places = T.alloc_buffer((ROWS_TOGETHER * self.size,), "int32")
-        numbers = f.once(_ids_by_number, op, ranked)
+        numbers = f.once(_ids_by_row, op, ranked, packed)
         self.dtype: DType = "u8" if numbers.min() >= 0 and numbers.max() < 256 else "i64"
         self.numbers = f.own(numbers, self.dtype)
 
@@ -528,6 +474,8 @@ class NumberLanes(Lanes):
                 self.f.store(node, tree, Row(row + r), number)
 
 
-def _ids_by_number(op: TreeEnsemble, ranked: RankedTrees) -> Array:
-    """i64[1 + L]: the source's numbers of the leaves, as rows of the table of `LeafRows`."""
-    return np.concatenate([[0], op.leaf_ids[ranked.leaves]])
+def _ids_by_row(op: TreeEnsemble, ranked: RankedTrees, packed: PackedLanes) -> Array:
+    """i64[size]: the source's numbers of the leaves, as rows of the table of `LeafRows`."""
+    ids = np.zeros(packed.size, np.int64)
+    ids[packed.rows] = op.leaf_ids[ranked.leaves]
+    return ids

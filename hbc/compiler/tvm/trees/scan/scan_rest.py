@@ -31,8 +31,9 @@ from hbc.compiler.tvm.trees.leaves.fixed_point import FixedPoint
 from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.leaves.leaves import LeafTables
 from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR, held
+from hbc.compiler.tvm.trees.scan.packed_lanes import TREES_IN_VECTOR, PackedLanes
 from hbc.compiler.tvm.trees.scan.packed_trees import TREES_IN_GROUP, PackedTrees
-from hbc.compiler.tvm.trees.scan.scan_few_rows import ROWS_TOGETHER, TREES_IN_VECTOR, PackedLanes, SumLanes
+from hbc.compiler.tvm.trees.scan.scan_few_rows import ROWS_TOGETHER, SumLanes
 
 BYTES_FOR_A_LEAF = 16
 """The bytes of tables that are read in the time of one leaf. For fewer rows than their quotient, leaves are read one by one."""

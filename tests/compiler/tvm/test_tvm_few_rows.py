@@ -1,0 +1,133 @@
+"""Scans of a few rows with AVX2: trees whose likeliest leaf has the same number lie together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from random_trees import join, random_tree, rows_at_thresholds
+
+from hbc.compiler.base import CompileOptions, load_compiler
+from hbc.compiler.tvm.run.targets import machine
+from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
+from hbc.compiler.tvm.trees.scan.likely_leaves import leaf_rows, likeliest_leaves
+from hbc.compiler.tvm.trees.scan.packed_lanes import TREES_BY_NUMBER, TREES_IN_VECTOR, pack_lanes, trees_by_number
+from hbc.compiler.tvm.trees.scan.scan_few_rows import fits_lanes
+from hbc.ir.graph import Graph, Input
+from hbc.ir.types import N
+from hbc.ops.tree import TreeEnsemble
+from hbc.ops.tree_ranks import RankedTrees
+
+AVX2 = machine("cpu", {"mcpu": "haswell"}).dialect
+
+
+def uneven(trees: int, leaves: int, features: int, dtype: str, vector: int = 1) -> TreeEnsemble:
+    """Trees of 1 to `leaves` leaves in any order."""
+    rng = np.random.default_rng(trees + leaves)
+    values = rng.normal(size=(500, vector))
+    grown = [random_tree(rng, int(rng.integers(1, leaves + 1)), features, dtype, values, True) for _ in range(trees)]
+    return join(grown, rng.normal(size=vector), None)
+
+
+@pytest.mark.parametrize("target", [None, {"mcpu": "haswell"}], ids=["own", "haswell"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(
+    ("trees", "leaves", "features", "vector"),
+    [(1, 40, 5, 1), (70, 40, 9, 1), (300, 30, 12, 1), (300, 64, 20, 1), (130, 30, 40, 1), (130, 100, 12, 1), (150, 20, 12, 3)],
+)
+def test_uneven_trees(
+    trees: int, leaves: int, features: int, vector: int, dtype: str, target: dict[str, object] | None
+) -> None:
+    """The largest tree of 64 is not the first of them."""
+    op = uneven(trees, leaves, features, dtype, vector)
+    X = rows_at_thresholds(np.random.default_rng(0), op, 60, features)
+    x = Input("X", "f32" if dtype == "f4" else "f64", (N, features))()
+    graph = Graph((x,), {"predict": (replace(op, strategy="scan")(x),)})
+    run = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target)).run
+    expected = op.evaluate(X)
+    for rows in (1, 2, 3, 4, 6, 16):
+        parts = [run("predict", [X[i : i + rows]])[0] for i in range(0, len(X), rows)]
+        np.testing.assert_allclose(np.concatenate(parts), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_leaf_numbers_of_uneven_trees(ids: bool) -> None:
+    op = uneven(150, 40, 12, "f4")
+    if ids:
+        op = replace(op, leaf_ids=np.arange(len(op.values))[::-1] * 7)
+    op = replace(op, output="leaf", strategy="scan")
+    X = rows_at_thresholds(np.random.default_rng(0), op, 60, 12)
+    x = Input("X", "f32", (N, 12))()
+    run = load_compiler("tvm").compile(Graph((x,), {"apply": (op(x),)}), CompileOptions(threads=1)).run
+    for rows in (1, 2, 5, 60):
+        parts = [run("apply", [X[i : i + rows]])[0] for i in range(0, len(X), rows)]
+        np.testing.assert_array_equal(np.concatenate(parts), op.evaluate(X))
+
+
+def likeliest(op: TreeEnsemble, ranked: RankedTrees) -> list[float]:
+    """How likely the likeliest leaf of each tree is, by a walk through all of its nodes."""
+    counts = {int(feature): ranked.thresholds[column] for column, feature in enumerate(ranked.column_feature)}
+
+    def most(node: int) -> float:
+        if op.feature[node] < 0:
+            return 1.0
+        edges = counts[int(op.feature[node])]
+        left = (np.searchsorted(edges, op.threshold[node]) + 1) / (len(edges) + 1)
+        return float(max(left * most(op.left[node]), (1 - left) * most(op.right[node])))
+
+    return [most(root) for root in op.roots]
+
+
+def share(ranked: RankedTrees, tree: int, leaf: int) -> float:
+    """How likely a leaf is: the product over the splits above it, found from its number."""
+    columns = np.concatenate([ranked.plane_column, ranked.plane_column[ranked.below]])
+    firsts = np.concatenate([ranked.plane_first, ranked.plane_first[ranked.below]])
+    result, split = 1.0, int(ranked.starts[tree]) if ranked.leaf_counts[tree] > 1 else -1
+    while split >= 0:
+        plane = ranked.split_plane[split]
+        left = (firsts[plane] + ranked.split_rank[split] + 1) / (len(ranked.thresholds[columns[plane]]) + 1)
+        below, children = {int(ranked.split_mid[split])}, [int(ranked.split_right[split])]
+        while children:
+            child = children.pop()
+            if child >= 0:
+                below |= {int(ranked.split_lo[child]), int(ranked.split_mid[child])}
+                children += [int(ranked.split_left[child]), int(ranked.split_right[child])]
+        goes_right = leaf in below
+        result *= 1 - left if goes_right else left
+        split = int((ranked.split_right if goes_right else ranked.split_left)[split])
+    return result
+
+
+def test_the_likeliest_leaf() -> None:
+    op = uneven(60, 30, 7, "f4")
+    ranked = ranked_trees(op)
+    found = likeliest_leaves(ranked)
+    np.testing.assert_allclose(
+        [share(ranked, tree, leaf) for tree, leaf in enumerate(found)], likeliest(op, ranked), rtol=1e-12
+    )
+
+
+def test_trees_with_the_same_likeliest_leaf_lie_together() -> None:
+    op = uneven(500, 30, 12, "f4")
+    ranked = ranked_trees(op)
+    assert trees_by_number(ranked, AVX2) == TREES_BY_NUMBER
+    assert fits_lanes(op, ranked, None, AVX2)
+    packed = pack_lanes(ranked, op.target, None, AVX2)
+    likely = np.full(packed.vectors * TREES_IN_VECTOR, -1)
+    likely[packed.place] = likeliest_leaves(ranked)
+    changes = np.diff(likely[:448].reshape(7, TREES_IN_VECTOR), axis=1)
+    assert (changes >= 0).all()
+
+
+@pytest.mark.parametrize("together", [1, TREES_BY_NUMBER])
+def test_every_leaf_has_a_row_of_its_own(together: int) -> None:
+    ranked = ranked_trees(uneven(90, 30, 7, "f4"))
+    place = np.random.default_rng(0).permutation(90)
+    first, rows, size = leaf_rows(ranked, place, 128, together)
+    assert len(set(rows.tolist())) == len(ranked.leaves)
+    assert rows.max() < size
+    assert not set(first[np.setdiff1d(np.arange(128), place)].tolist()) & set(rows.tolist())
+    tree = np.repeat(np.arange(90), ranked.leaf_counts)
+    number = np.arange(len(tree)) - np.repeat(ranked.leaf_starts[:-1], ranked.leaf_counts)
+    np.testing.assert_array_equal(rows, first[place[tree]] + number * together)
