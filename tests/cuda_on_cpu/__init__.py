@@ -62,6 +62,7 @@ PTX = (
         re.compile(r'asm volatile\("cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;'),
         r"emu::copy_later(__dst_mem, __src_mem, \1);",
     ),
+    (re.compile(r'asm volatile\("prmt\.b32 %0, %1, %2, %3;"[^;]*;'), "__d = __byte_perm(__a, __b, __c);"),
 )
 """The PTX that TVM writes, and what stands for it."""
 KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\((\d+)(?:, *\d+)?\) )?(\w+)\(([^)]*)\)\s*\{')

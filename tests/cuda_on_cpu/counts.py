@@ -398,10 +398,10 @@ def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) 
     loop = code[walk.start : walk.stop]
     pipes = Counter(pipe(instruction.text) for instruction in loop)
     rows_of_thread = form.rows_of_thread(op)
-    together, top = 0, 0.0
+    together, picks, top = 0, False, 0.0
     if issubclass(form, Levels):
         together = form.top_levels(int(op.depths.max()), rows_of_thread)
-        top = form.reads_of_top(together, rows_of_thread)
+        picks, top = form.picks(op), form.reads_of_top(op, form.picks(op))
     far = walked_forks(op, rows) if issubclass(form, FarLinks) else None
     steps = LEVELS * far.turns if far else float(op.depths.max() if issubclass(form, Levels) else op.depths.mean())
     # A round of the loop is one tree for the rows of a thread, or as many steps as it has reads of ranks.
@@ -415,7 +415,7 @@ def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) 
         counts[WAVEFRONTS], from_l2 = ranks + sum(far.lines), CLOCKS_OF_SECTOR * sum(far.sectors) * beyond_l1
         memory = [f"{each.nodes:.1f} + {each.leaf:.1f}" for each in (far.lines, far.sectors)] + [f"{far.first_sectors:.1f}"]
     else:
-        nodes, leaf = walked(op, rows, form, together)
+        nodes, leaf = walked(op, rows, form, together + picks)
         shared, memory = f"{top:.1f} + {nodes:.1f} + {ranks:.1f} + {leaf:.1f}", ["", "", ""]
         counts[WAVEFRONTS] = top + nodes + ranks + leaf
     clocks = max(from_l2, clocks_of(counts))

@@ -13,7 +13,7 @@ from cuda_on_cpu import sanitized, without_races
 from random_trees import rows_at_thresholds
 from test_tvm_gpu_trees import bounded, emulates, input_of, run
 
-from hbc.compiler.tvm.trees.gpu.levels import depth_of
+from hbc.compiler.tvm.trees.gpu.levels import Levels, depth_of
 from hbc.compiler.tvm.trees.gpu.perfect import perfect_trees
 from hbc.compiler.tvm.trees.gpu.wide_levels import WideLevels
 from hbc.ir.types import Array
@@ -37,13 +37,13 @@ def bits(values: Array) -> Array:
 
 
 @pytest.mark.parametrize("different", [2, 3, 9, 5000])
-@pytest.mark.parametrize("depth", [6, 7, 8])
-def test_each_path_ends_at_its_leaf(depth: int, different: int) -> None:
+@pytest.mark.parametrize(("form", "depth"), [(Levels, 6), (WideLevels, 6), (WideLevels, 7), (WideLevels, 8)])
+def test_each_path_ends_at_its_leaf(form: type[Levels], depth: int, different: int) -> None:
     """Along all paths of all trees. Equal pairs are one, so there are no more than different ones."""
     op = alike(depth, different, 2)
-    ranked, trees = WideLevels.ranked(op), np.arange(op.n_trees)
+    ranked, trees = form.ranked(op), np.arange(op.n_trees)
     plain = perfect_trees(replace(op, cover=np.zeros(len(op.feature))), ranked, trees, depth, depth)
-    found = WideLevels.perfect(op)
+    found = form.perfect(op)
     assert found.pairs is not None
     assert depth_of(op) == depth
     assert found.leaves.shape[1] <= min(1 << depth, different * (different + 1) + 1)
@@ -77,13 +77,13 @@ def test_leaves_of_many_rows_lie_in_different_banks() -> None:
 
 
 @emulates
-@pytest.mark.parametrize(("different", "width", "features"), [(3, 3, 5), (9, 1, 5), (5000, 2, 5), (9, 5, 60)])
-@pytest.mark.parametrize("depth", [6, 8])
-def test_sums_have_all_bits(depth: int, different: int, width: int, features: int) -> None:
+@pytest.mark.parametrize(("different", "width", "features"), [(3, 3, 5), (9, 1, 5), (5000, 1, 5), (5000, 2, 5), (9, 5, 60)])
+@pytest.mark.parametrize(("strategy", "depth"), [("levels", 6), ("wide_levels", 6), ("wide_levels", 8)])
+def test_sums_have_all_bits(strategy: str, depth: int, different: int, width: int, features: int) -> None:
     """In each kernel. Blocks of 60 columns have 512 rows, so fewer bits of a node are free."""
     op = alike(depth, different, width, features)
     data: Any = rows_at_thresholds(np.random.default_rng(1), op, 300, features)
-    (found,), (expected,), launches = run(op.run_as("wide_levels")(input_of(data)), data=data, seed=3)
+    (found,), (expected,), launches = run(op.run_as(strategy)(input_of(data)), data=data, seed=3)
     np.testing.assert_array_equal(found, expected)
     for again in (sanitized, without_races):
         again(launches[-1])

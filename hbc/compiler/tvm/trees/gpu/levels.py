@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +14,13 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import ROWS_OF_WORD
 from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.trees.gpu.pairs import paired_trees
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.shares import shares, value_of_shares
 from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE, PLANE_BYTES
 from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD, Bounds, PackedTrees, TiledTrees, by_output
-from hbc.compiler.tvm.trees.gpu.work import work
+from hbc.compiler.tvm.trees.gpu.work import clocks, work
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
@@ -31,23 +33,33 @@ taken apart once for all of them, and half as many warps count trees and copy ti
 MANY_LEVELS = 6
 """With four rows a thread, three levels are walked for four rows at once from so many levels on, else two. The third one takes 11
 instructions for integers instead of 2, and half a wavefront less. With eight rows it takes 7, and three quarters less."""
+MOST_TOP = 3
+"""The most levels that are walked for four rows at once."""
+PICKED = 1 << MOST_TOP
+"""The nodes of the level below, from which eight rows pick theirs."""
 MOST_OF_WORDS = 6
 """The most levels of trees whose nodes are words: those of each level lie in different banks. A step takes an instruction less than with
 nodes of two bytes, which have room for two more levels in as many banks."""
 RANK_BIT = 23
 """The lowest bit of the rank in a node of a word. So the highest one of `node - (byte << 23)` says which is greater."""
+PAIRED_LEVELS = 6
+"""The levels of trees from which on last nodes share pairs of leaves, if nodes are words. Leaves of fewer levels lie in different banks."""
 PAIR_MASK = 0xFE
-"""The bits of a last node that have the number of its pair of leaves: free in those of ranks of 16 bits."""
+"""The bits of a last node that have the number of its pair of leaves: free in nodes of words."""
 WORK_OF_TOP = {
     ROWS_OF_WORD: {0: work(2.0, 0.0, 2.0, 0.0), 2: work(10.2, 6.4, 2.3, 0.0), 3: work(19.4, 12.8, 4.1, 0.0)},
     MOST_ROWS: {0: work(1.0, 0.0, 1.0, 0.0), 2: work(7.7, 4.7, 1.6, 0.0), 3: work(15.1, 9.7, 3.1, 0.0)},
 }
 """The work of the first levels and of the loop over trees, by the rows of a thread, without reads of shared memory."""
+WORK_OF_PAIR = work(1.6, 1.7, 0.0, 0.0)
+"""What the last step has more if it ends at a pair of leaves."""
+WORK_OF_PICK = work(0.2, 2.0, -0.9, -0.5)
+"""What a level has more if rows pick their nodes from all of them."""
 WORK_OF_STEP = {WORD: work(6.0, 2.0, 2.0, 2.0), WORD // 2: work(7.0, 2.0, 3.0, 2.0)}
 """The work of a level below, by the bytes of a node: a read of the node, and one of the plane."""
 BEYOND_BANKS = 0.45
 """Wavefronts of a warp that reads nodes of level 7, beside the first."""
-READS_OF_WORD = {6: 1.25, 7: 1.4, 8: 1.6}
+READS_OF_WORD = {6: 1.1, 7: 1.4, 8: 1.6}
 """Wavefronts of a warp that reads a word of each row's leaf, by the levels; 1 of fewer ones."""
 WORK_OF_VALUE = {4: work(2.3, 0.5, 1.0, 0.0), 8: work(4.0, 0.8, 1.5, 0.0)}
 """The work for a value of a leaf without its reads, by its bytes."""
@@ -60,9 +72,9 @@ WORK_OF_TREE, WORK_OF_PIECE = work(0.7, 0.2, 0.0, 0.0), work(0.031, 0.0135, 0.00
 class Levels(TiledTrees):
     """Every tree is a perfect one of the ensemble's greatest depth D. Its nodes lie in level order, so children are found by arithmetic:
 
-        at = 1
-        D times:  node = nodes[at];  at = 2 * at + (bytes[plane(node)][row] > rank(node))
-        sums += values[at - 2^D]
+        at = 0
+        for level in 0 … D - 1:  node = nodes[2^level + at];  at = 2 * at + (bytes[plane(node)][row] > rank(node))
+        sums += values[at]
 
     A node is plane · rows of a block + rank in 16 bits, or + rank · 2^23 in 32 bits where trees have six levels or fewer. The lower part
     is the place of the plane's bytes, so the byte's address is one `(node & mask) | 4 · thread`, and the comparison is one bit of
@@ -77,6 +89,13 @@ class Levels(TiledTrees):
     of a plane has the bytes of four rows, and six or seven instructions tell which are above a rank. So these rows share the reads of nodes
     and of planes. Where a thread has eight rows, it reads these nodes and takes them apart once for all of them. So at depth 4 these are 4
     wavefronts for the nodes and planes of all levels instead of 8.
+
+    Where reads are the limit, a thread with eight rows reads all nodes of the next level once: eight bytes of planes and eight of ranks.
+    From these, one instruction picks the byte of a row. So a step there takes half a wavefront less.
+
+    In trees of six levels, last nodes share pairs of leaves (pairs.py). The bits 1 to 7 of such a node are the number of its pair:
+
+        at = (node & PAIR_MASK) + (above >> 31)                                 # the leaf
 
     It is good for trees of nearly equal depth: it does the work of the deepest tree for all of them. Its limits: depth 8 (each level more
     doubles the memory, and the reads of a warp then meet in banks); 128 planes.
@@ -108,27 +127,53 @@ class Levels(TiledTrees):
 
     @classmethod
     def work(cls, op: TreeEnsemble) -> Array:
-        depth, size, rows = depth_of(op), op.values.itemsize, cls.rows_of_thread(op)
-        walk = cls.work_of_walk(op) + work(0.0, 0.0, 0.0, cls.reads_of_top(cls.top_levels(depth, rows), rows))
-        copies = (WORK_OF_TREE + WORK_OF_PIECE * (cls.layout_of(op).tree // PIECE)) * (ROWS_OF_WORD / rows)
-        value = WORK_OF_VALUE[size] + work(0.0, 0.0, 0.0, cls.reads_of_word.get(depth, 1.0) * size / WORD)
-        stored, width = values_of(op).shape[1], op.values.shape[1]
+        copies = (WORK_OF_TREE + WORK_OF_PIECE * (cls.layout_of(op).tree // PIECE)) * (ROWS_OF_WORD / cls.rows_of_thread(op))
+        picks = WORK_OF_PICK * float(cls.picks(op))
+        return op.n_trees * ((cls.work_of_walk(op) + picks + copies) * cls.walks(op) + cls.work_of_values(op))
+
+    @classmethod
+    def work_of_values(cls, op: TreeEnsemble) -> Array:
+        """The work for the values of a leaf."""
+        size, stored, width = op.values.itemsize, values_of(op).shape[1], op.values.shape[1]
+        value = WORK_OF_VALUE[size] + work(0.0, 0.0, 0.0, cls.reads_of_word.get(depth_of(op), 1.0) * size / WORD)
         largest = WORK_OF_LARGEST[width] if stored < width else work(0.0, 0.0, 0.0, 0.0)
-        return op.n_trees * ((walk + copies) * cls.walks(op) + value * stored + largest)
+        return value * stored + largest
 
     @classmethod
     def work_of_walk(cls, op: TreeEnsemble) -> Array:
-        """The work for a tree, without reads for its first levels, copies and values."""
+        """The work for a tree whose rows pick no nodes, without copies and values."""
         depth, rows = depth_of(op), cls.rows_of_thread(op)
         top = cls.top_levels(depth, rows)
+        reads = work(0.0, 0.0, 0.0, cls.reads_of_top(op, False))
         beyond = work(0.0, 0.0, 0.0, BEYOND_BANKS if depth == MOST_LEVELS else 0.0)
-        return WORK_OF_TOP[rows][top] + WORK_OF_STEP[cls.layout_of(op).node] * (depth - top) + beyond
+        pair = WORK_OF_PAIR * float(cls.has_pairs(op))
+        return WORK_OF_TOP[rows][top] + reads + WORK_OF_STEP[node_bytes(depth)] * (depth - top) + pair + beyond
 
     @classmethod
     def layout_of(cls, op: TreeEnsemble) -> Layout:
         """How a tree of an ensemble lies in shared memory."""
         depth = depth_of(op)
-        return layout_with(op, WORD if depth <= MOST_OF_WORDS else WORD // 2, PIECE if top_levels(depth, MOST_ROWS) else 0)
+        nodes = PIECE * (1 + cls.picks(op)) if top_levels(depth, MOST_ROWS) else 0
+        return layout_with(op, node_bytes(depth), nodes, cls.pairs(op))
+
+    @classmethod
+    def picks(cls, op: TreeEnsemble) -> bool:
+        """Whether the rows of a thread pick their nodes of the level below the first ones from all of them: they do where reads are the
+        limit, for it costs two instructions of the ALU."""
+        if cls.rows_of_thread(op) < MOST_ROWS or depth_of(op) <= MOST_TOP:
+            return False
+        tree = cls.work_of_walk(op) + cls.work_of_values(op)
+        return clocks(tree + WORK_OF_PICK) < clocks(tree)
+
+    @classmethod
+    def has_pairs(cls, op: TreeEnsemble) -> bool:
+        """Whether last nodes share pairs of leaves."""
+        return PAIRED_LEVELS <= depth_of(op) <= MOST_OF_WORDS
+
+    @classmethod
+    def pairs(cls, op: TreeEnsemble) -> int:
+        """The pairs of leaves that a tree has in memory; 0 if last nodes do not share them."""
+        return cls.perfect(op).leaves.shape[1] // 2 if cls.has_pairs(op) else 0
 
     @classmethod
     def top_levels(cls, depth: int, rows: int) -> int:
@@ -136,10 +181,13 @@ class Levels(TiledTrees):
         return top_levels(depth, rows)
 
     @classmethod
-    def reads_of_top(cls, top: int, rows: int) -> float:
+    def reads_of_top(cls, op: TreeEnsemble, picks: bool) -> float:
         """Wavefronts of the first levels for a warp of rows. The rows of a thread share a read of nodes, of two or four words, and four of
-        them a read of each plane."""
-        return (1 << top >> 1) / rows + ((1 << top) - 1) / ROWS_OF_WORD if top else 0.0
+        them a read of each plane. picks: with the nodes from which rows pick, whose reads they share."""
+        rows = cls.rows_of_thread(op)
+        top = cls.top_levels(depth_of(op), rows)
+        picked = 2 * PICKED / WORD / rows if picks else 0.0
+        return (1 << top >> 1) / rows + ((1 << top) - 1) / ROWS_OF_WORD + picked if top else 0.0
 
     @classmethod
     def tree_bytes(cls, op: TreeEnsemble) -> Array:
@@ -151,6 +199,10 @@ class Levels(TiledTrees):
         count = len(perfect.splits)
         values = values_of(op)[perfect.leaves].transpose(0, 2, 1)[..., None].view(np.uint32)  # [trees, columns, leaves, words]
         first, nodes = cls.nodes(ranked, planes, perfect, rows)
+        if cls.picks(op):
+            first = np.concatenate([first, _picked(ranked, planes, perfect)], axis=1)
+        if perfect.pairs is not None:
+            nodes[:, -perfect.pairs.shape[1] :] += 2 * perfect.pairs
         parts = (
             (0, first),
             (layout.nodes, nodes.astype(f"u{layout.node}")),
@@ -166,8 +218,7 @@ class Levels(TiledTrees):
     @classmethod
     def perfect(cls, op: TreeEnsemble) -> PerfectTrees:
         """All trees, in the order in which they lie in the card's memory."""
-        depth = depth_of(op)
-        return perfect_trees(op, cls.ranked(op), in_order(op), depth, top_levels(depth, MOST_ROWS))
+        return op.once(_making(cls))
 
     @classmethod
     def nodes(cls, ranked: RankedTrees, planes: PackedPlanes, perfect: PerfectTrees, rows: int) -> tuple[Array, Array]:
@@ -176,7 +227,7 @@ class Levels(TiledTrees):
         top = top_levels(depth, MOST_ROWS)
         place = np.append(planes.number[ranked.split_plane], 0)[perfect.splits] * rows
         rank = np.append(ranked.split_rank, MOST_IN_PLANE)[perfect.splits]
-        if depth <= MOST_OF_WORDS:
+        if node_bytes(depth) == WORD:
             nodes = place + (rank << RANK_BIT) + (perfect.swapped.astype(np.int64) << 31)
         else:
             nodes = place + rank + perfect.swapped * (rows // 2)
@@ -196,9 +247,11 @@ class Levels(TiledTrees):
             self.walk_top(top)
         else:
             for row in self.rows:
-                T.buffer_store(self.at, tirx.const(1, "uint32"), [row])
-        for level in range(top, self.depth):
-            nodes = [T.Bind(self.node_at(tirx.Cast("int32", self.at[row]))) for row in self.rows]
+                T.buffer_store(self.at, tirx.const(0, "uint32"), [row])
+        if picks := self.count == MOST_ROWS and self.picks(self.op):
+            self.pick()
+        for level in range(top + picks, self.depth):
+            nodes = [T.Bind(self.node_at((1 << level) + tirx.Cast("int32", self.at[row]))) for row in self.rows]
             self.step(nodes, level == self.depth - 1)
 
     def node_at(self, at: Expr) -> Expr:
@@ -215,6 +268,29 @@ class Levels(TiledTrees):
                 T.buffer_store(self.at, pair + tirx.shift_right(above, tirx.const(31, "uint32")), [row])
             else:
                 self.go(row, above)
+
+    def pick(self) -> None:
+        """Emit the step of each row of the thread from the node that it picks.
+
+        The selector of a byte is the row's place. Its other digits are 0, so the bytes above the one that is picked are those of the first
+        node. They are taken away once for all rows: from the place of the thread's bytes, and from the rank.
+        """
+        words = [T.Bind(self.words_of_tree[PIECE // WORD + i]) for i in range(2 * PICKED // WORD)]
+        planes, ranks = words[:2], words[2:]
+        others = [_bytes_of(low, 0x0004) for low in (planes[0], ranks[0])]
+        shift = tirx.const(self.row_bits, "uint32")
+        own = T.Bind(tirx.Cast("uint32", self.own) - tirx.shift_left(others[0], shift))
+        beside = T.Bind(others[1])
+
+        picked = T.alloc_buffer((2, self.count), "uint32", scope="local")
+        for row in self.rows:
+            for number, pair in enumerate((planes, ranks)):
+                # CUDA's __byte_perm would take an instruction more, which clears the bits of the selector that are 0 here.
+                T.evaluate(T.ptx["prmt.b32"](picked[number, row], *pair, self.at[row]))
+        places = [tirx.Cast("int32", tirx.shift_left(picked[0, row], shift) + own) for row in self.rows]
+        found = [T.Bind(self.rank_at(place, row)) for row, place in zip(self.rows, places, strict=True)]
+        for row, rank in zip(self.rows, found, strict=True):
+            self.go(row, picked[1, row] - rank - beside)
 
     def go(self, row: int, above: Expr) -> None:
         """Emit the step of a row. above: its highest bit says whether the row goes right."""
@@ -239,7 +315,7 @@ class Levels(TiledTrees):
             tirx.const(0, "uint32"),
             *(T.Bind(self._above(pairs[node // 2], node % 2, word)) for node in range(1, 1 << top)),
         ]
-        places, right = tirx.const(0x01010101 << top, "uint32"), list[Expr]()
+        places, right = tirx.const(0, "uint32"), list[Expr]()
         for level in range(top):
             nodes = above[1 << level : 2 << level]
             for earlier in right:  # half of the nodes are below the child to which it leads
@@ -267,7 +343,7 @@ class Levels(TiledTrees):
 
     def value(self, tree: Expr, row: int, column: Expr) -> Expr:
         parts = self.op.values.itemsize // WORD
-        at = tirx.Cast("int32", self.at[row]) + self.layout.values // WORD - (0 if self.layout.paired else 1 << self.depth)
+        at = tirx.Cast("int32", self.at[row]) + self.layout.values // WORD
         stored = values_of(self.op).shape[1]
         if stored < self.width:
             words = [T.Bind(self.words_of_tree[at + part * self.layout.leaves]) for part in range(parts * stored)]
@@ -285,6 +361,7 @@ class Layout(NamedTuple):
 
     At the beginning lie the nodes of the first levels once more, for the kernel that walks them for four rows at once. A word has two:
     plane of the second + plane of the first · rows of a block + (255 - rank of the first) · 2^16 + (255 - rank of the second) · 2^24.
+    Behind them lie those of the next level, if rows pick theirs: a byte of each plane, then one of each rank.
     """
 
     node: int
@@ -312,6 +389,28 @@ def in_order(op: TreeEnsemble) -> Array:
     return np.concatenate([*by_output(op), np.zeros(0, np.int64)]).astype(np.int64)
 
 
+def _picked(ranked: RankedTrees, planes: PackedPlanes, perfect: PerfectTrees) -> Array:
+    """u32[T, 4]: of the nodes of each tree from which rows pick theirs, the bytes of planes and then those of ranks."""
+    own = perfect.splits[:, PICKED : 2 * PICKED]
+    assert not perfect.swapped[:, PICKED : 2 * PICKED].any()
+    both = np.append(planes.number[ranked.split_plane], 0)[own], np.append(ranked.split_rank, MOST_IN_PLANE)[own]
+    return np.concatenate(both, axis=1).astype(np.uint8).view(np.uint32)
+
+
+@cache
+def _making(form: type[Levels]) -> partial[PerfectTrees]:
+    """The function that makes perfect trees of an ensemble in a form, always the same one (`TreeEnsemble.once` asks for that)."""
+    return partial(_perfect, form)
+
+
+def _perfect(form: type[Levels], op: TreeEnsemble) -> PerfectTrees:
+    depth, ranked = depth_of(op), form.ranked(op)
+    top = top_levels(depth, MOST_ROWS) + form.picks(op)
+    if form.has_pairs(op):
+        return paired_trees(op, ranked, in_order(op), depth, top, values_of(op))
+    return perfect_trees(op, ranked, in_order(op), depth, top)
+
+
 def _bytes_of(word: Expr, which: int) -> Expr:
     """A word of four bytes of another. which: a hexadecimal digit for each, 4 for a zero."""
     return tirx.call_pure_extern("uint32", "__byte_perm", word, tirx.const(0, "uint32"), tirx.const(which, "uint32"))
@@ -322,9 +421,14 @@ def _choose(condition: Expr, yes: Expr, no: Expr) -> Expr:
     return tirx.bitwise_xor(no, tirx.bitwise_and(condition, tirx.bitwise_xor(yes, no)))
 
 
+def node_bytes(depth: int) -> int:
+    """The bytes of a node of trees of a depth."""
+    return WORD if depth <= MOST_OF_WORDS else WORD // 2
+
+
 def top_levels(depth: int, rows: int) -> int:
     """The levels that are walked for all rows of a thread at once; 0 if it has one row."""
-    most = 0 if rows < ROWS_OF_WORD else 2 if rows == ROWS_OF_WORD and depth < MANY_LEVELS else 3
+    most = 0 if rows < ROWS_OF_WORD else 2 if rows == ROWS_OF_WORD and depth < MANY_LEVELS else MOST_TOP
     return 0 if depth < 2 else min(depth, most)
 
 

@@ -355,7 +355,11 @@ class TiledTrees(ABC):
         size = words_of_plane(self.schedule, self.bits) * words * WORD
         if shift := (self.schedule.plane_rows * bytes_ // size).bit_length() - 1:  # planes of few rows lie closer together
             plane = tirx.shift_right(plane, tirx.const(shift, "uint32"))
-        own = tirx.bitwise_or(tirx.Cast("int32", plane), self.own)
+        return self.rank_at(tirx.bitwise_or(tirx.Cast("int32", plane), self.own), row)
+
+    def rank_at(self, own: Expr, row: int) -> Expr:
+        """The same. own: the byte of shared memory of the plane's first word of this thread, as int32."""
+        words, bytes_ = self.schedule.words, self.bits // 8
         word, place = divmod(row, WORD // bytes_)
         at = word * words * WORD // bytes_ + place
         # From a pointer, the address of 16 bits is one instruction. An index would be halved and doubled again.

@@ -10,8 +10,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.schedule import ROWS_OF_WORD
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.trees.gpu.levels import MOST_ROWS, Layout, Levels, depth_of, in_order, layout_with, top_levels, values_of
-from hbc.compiler.tvm.trees.gpu.pairs import paired_trees
+from hbc.compiler.tvm.trees.gpu.levels import PAIRED_LEVELS, WORK_OF_PAIR, Layout, Levels, depth_of, layout_with
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
 from hbc.compiler.tvm.trees.gpu.tiles import WORD
@@ -25,8 +24,6 @@ MOST_RANK = (1 << 15) - 1
 """The greatest rank. No threshold has it."""
 RANK_BIT = 16
 """The lowest bit of the rank in a node."""
-PAIRED_LEVELS = 6
-"""The levels of trees from which on last nodes share pairs of leaves. Leaves of fewer levels lie in different banks."""
 TOP_LEVELS = 2
 """The levels whose nodes are read once for all rows of a thread."""
 WORK_OF_TOP, WORK_OF_STEP = work(14.2, 8.2, 3.7, 0.0), work(7.0, 3.0, 2.0, 2.0)
@@ -36,8 +33,6 @@ BEYOND_BANKS = {7: 0.2, 8: 0.4}
 READS_OF_WORD = {6: 1.0, 7: 1.15, 8: 1.25}
 """Wavefronts of a warp that reads a word of each row's leaf, by the levels. Trees of regressors were counted; those of two classes take
 more."""
-WORK_OF_PAIR = work(1.6, 1.7, 0.0, 0.0)
-"""What the last step has more if it ends at a pair of leaves."""
 
 
 class WideLevels(Levels):
@@ -90,25 +85,27 @@ class WideLevels(Levels):
         depth = depth_of(op)
         top = cls.top_levels(depth, ROWS_OF_WORD)
         beyond = work(0.0, 0.0, 0.0, BEYOND_BANKS.get(depth, 0.0))
-        pair = WORK_OF_PAIR * float(_pairs_pay(op))
-        return WORK_OF_TOP + WORK_OF_STEP * (depth - top) + pair + beyond
+        pair = WORK_OF_PAIR * float(cls.has_pairs(op))
+        reads = work(0.0, 0.0, 0.0, cls.reads_of_top(op, False))
+        return WORK_OF_TOP + reads + WORK_OF_STEP * (depth - top) + pair + beyond
 
     @classmethod
     def layout_of(cls, op: TreeEnsemble) -> Layout:
-        return layout_with(op, WORD, 0, cls.perfect(op).leaves.shape[1] // 2 if _pairs_pay(op) else 0)
+        return layout_with(op, WORD, 0, cls.pairs(op))
 
     @classmethod
-    def perfect(cls, op: TreeEnsemble) -> PerfectTrees:
-        return op.once(_paired) if _pairs_pay(op) else super().perfect(op)
+    def has_pairs(cls, op: TreeEnsemble) -> bool:
+        return depth_of(op) >= PAIRED_LEVELS
 
     @classmethod
     def top_levels(cls, depth: int, rows: int) -> int:
         return TOP_LEVELS if rows >= ROWS_OF_WORD and depth >= TOP_LEVELS else 0
 
     @classmethod
-    def reads_of_top(cls, top: int, rows: int) -> float:
+    def reads_of_top(cls, op: TreeEnsemble, picks: bool) -> float:
         """Four words of nodes for all rows, a word of ranks for two of them, and a rank for each."""
-        return (1 << top) / rows + 0.5 + 1 if top else 0.0
+        top = cls.top_levels(depth_of(op), ROWS_OF_WORD)
+        return (1 << top) / ROWS_OF_WORD + 0.5 + 1 if top else 0.0
 
     @classmethod
     def nodes(cls, ranked: RankedTrees, planes: PackedPlanes, perfect: PerfectTrees, rows: int) -> tuple[Array, Array]:
@@ -120,8 +117,6 @@ class WideLevels(Levels):
         )
         node = 2 * rows * planes.number[column] + (ranked.split_rank.astype(np.int64) << RANK_BIT) + left
         nodes = np.append(node, MOST_RANK << RANK_BIT)[perfect.splits] + (perfect.swapped.astype(np.int64) << 31)
-        if perfect.pairs is not None:
-            nodes[:, -perfect.pairs.shape[1] :] += 2 * perfect.pairs
         return nodes[:, :0].astype(np.uint32), nodes
 
     def walk_top(self, top: int) -> None:
@@ -136,7 +131,7 @@ class WideLevels(Levels):
                 tirx.shift_right(words[row // 2], tirx.const(row % 2 * 16, "uint32")), tirx.const(0xFFFF, "uint32")
             )
             above = T.Bind(self.above(first, T.Bind(rank)))
-            T.buffer_store(self.at, tirx.const(1, "uint32"), [row])
+            T.buffer_store(self.at, tirx.const(0, "uint32"), [row])
             self.go(row, above)
             right = tirx.LT(tirx.reinterpret("int32", above), tirx.const(0, "int32"))
             nodes.append(T.Bind(tirx.Select(right, second[1], second[0])))
@@ -148,14 +143,3 @@ class WideLevels(Levels):
 
 
 _ranked = partial(ranked_trees, most=MOST_RANK)
-
-
-def _pairs_pay(op: TreeEnsemble) -> bool:
-    """Whether last nodes share pairs of leaves."""
-    return depth_of(op) >= PAIRED_LEVELS
-
-
-def _paired(op: TreeEnsemble) -> PerfectTrees:
-    """All trees, whose last nodes share pairs of leaves."""
-    depth = depth_of(op)
-    return paired_trees(op, op.once(_ranked), in_order(op), depth, top_levels(depth, MOST_ROWS), values_of(op))
