@@ -16,7 +16,7 @@ from benchmarks import limits, report
 from benchmarks.engines import Engine
 from benchmarks.session import Run
 from benchmarks.side_by_side import Settings, on_engines
-from benchmarks.trained import CORES, Array, Made, Trained, boosted, forest, trained
+from benchmarks.trained import Array, Made, Trained, boosted, cores, forest, trained
 
 FEATURES = 28
 CATEGORICAL = list(range(10))
@@ -81,7 +81,7 @@ def _forest(X: Array, y: Array, trees: int, depth: int | None) -> Any:
 def _unlimited(X: Array, y: Array, trees: int, kind: str) -> Any:
     import sklearn.ensemble
 
-    model = getattr(sklearn.ensemble, kind)(trees, n_jobs=CORES, random_state=0)
+    model = getattr(sklearn.ensemble, kind)(trees, n_jobs=cores(), random_state=0)
     if kind.endswith("Regressor"):
         model.set_params(max_features=0.33)
     return model.fit(X, y).set_params(n_jobs=1)
