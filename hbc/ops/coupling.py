@@ -12,8 +12,24 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType
 from hbc.ops import tensor as t
 
 
+class OfClasses:
+    """What operators have in common whose columns belong to classes: those of a class stand together, counts[c] of them."""
+
+    counts: tuple[int, ...]
+
+    @property
+    def starts(self) -> Array:
+        """The first column of each class, i64[K]."""
+        return np.cumsum(self.counts) - self.counts
+
+    @property
+    def columns(self) -> list[Array]:
+        """The columns of each class, i64[counts[c]]."""
+        return np.split(np.arange(sum(self.counts)), self.starts[1:])
+
+
 @operator
-class PairSums(Operator):
+class PairSums(OfClasses, Operator):
     """y[N, P] f64 = for each pair i < j of K classes, in the order (0, 1), (0, 2), …: the sum over the columns v of class i of x[N, v] ·
     weights[j - 1, v], and then over those of class j of x[N, v] · weights[i, v]. x and weights are f32, and so is each product. The
     products are added in f64, one after the other. The columns of a class stand together, counts[c] of them; each pair has one.
@@ -23,11 +39,6 @@ class PairSums(Operator):
 
     counts: tuple[int, ...]
     weights: Array
-
-    @property
-    def starts(self) -> Array:
-        """The first column of each class, i64[K]."""
-        return np.cumsum(self.counts) - self.counts
 
     @property
     def pairs(self) -> tuple[Array, Array]:
@@ -57,7 +68,7 @@ class PairSums(Operator):
     def lower(self, x: Node) -> Node:
         """All pairs of one class i are one sum: a sum for each pair is slower by far. The sums of pairs with fewer columns than others end
         with zeros."""
-        columns = np.split(np.arange(sum(self.counts)), self.starts[1:])
+        columns = self.columns
         sums = []
         for first, own in enumerate(columns[:-1]):
             others = range(first + 1, len(columns))
@@ -79,7 +90,7 @@ class PairSums(Operator):
 
 
 @operator
-class ClassProducts(Operator):
+class ClassProducts(OfClasses, Operator):
     """y[N, K · R] f64 = for each of K classes in order, and each r of R: the sum over the columns v of the class of x[N, v] · w[r, v].
 
     x is f64[N, V], the weights w f64[R, V]. The columns of a class stand together, counts[c] of them. The order of a sum is the compiler's.
@@ -88,16 +99,6 @@ class ClassProducts(Operator):
 
     counts: tuple[int, ...]
     weights: Array
-
-    @property
-    def starts(self) -> Array:
-        """The first column of each class, i64[K]."""
-        return np.cumsum(self.counts) - self.counts
-
-    @property
-    def _classes(self) -> list[Array]:
-        """The columns of each class, i64[counts[c]]."""
-        return np.split(np.arange(sum(self.counts)), self.starts[1:])
 
     def infer(self, x: TensorType) -> TensorType:
         total = sum(self.counts)
@@ -114,13 +115,13 @@ class ClassProducts(Operator):
         return TensorType("f64", (x.shape[0], len(self.counts) * len(self.weights)))
 
     def evaluate(self, x: Array) -> Array:
-        return np.concatenate([x[:, own] @ self.weights[:, own].T for own in self._classes], axis=1)
+        return np.concatenate([x[:, own] @ self.weights[:, own].T for own in self.columns], axis=1)
 
     def lower(self, x: Node) -> Node:
-        return t.concat([t.matmul(t.take(x, own, axis=1), self.weights[:, own].T) for own in self._classes])
+        return t.concat([t.matmul(t.take(x, own, axis=1), self.weights[:, own].T) for own in self.columns])
 
     def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
-        return np.concatenate([magnitudes(self.weights[:, own]) @ bounds[0][own] for own in self._classes])
+        return np.concatenate([magnitudes(self.weights[:, own]) @ bounds[0][own] for own in self.columns])
 
 
 @operator
