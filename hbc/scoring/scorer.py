@@ -86,6 +86,8 @@ class Scorer:
             self.method.columns if None in names else names
         )  # the method knows LightGBM's names, which the source does not compare
         self._by_name = {} if self.method.columns is None else dict(zip(known, self._kinds, strict=True))
+        fitted = dict(zip(self._by_name, model.spec.columns, strict=False))  # none without names
+        self._of_integers = {name for name, column in fitted.items() if {*map(type, column.category_values)} == {int}}
         cast = None if options.dtype is None else pa.from_numpy_dtype(options.dtype)
         output = model.schema.outputs.get("predict")
         classifies = output is not None and output.classes is not None  # a label that is a float stays what it is
@@ -195,7 +197,7 @@ class Scorer:
                     column = numbers(column, name in plan.bools, name in floats) if kind == "number" else strings(column)
                 except InvalidInputError as error:
                     raise InvalidInputError(**{**error.facts, "where": f"X, column {name!r}"}) from error
-            columns.append(column)
+            columns.append(_whole(column) if name in self._of_integers else column)
         results = self.method(self._pa.RecordBatch.from_arrays(columns, list(plan.given)), strings=plan.strings)
         arrays = [
             column if column.type == field.type else column.cast(field.type)
@@ -216,6 +218,19 @@ def _plain(kind: Any) -> Any:
 
 def _decoded(column: Any, kind: Any) -> Any:
     return column if column.type == kind else column.cast(kind)
+
+
+def _whole(column: Any) -> Any:
+    """A column of floats as int64, if it holds whole numbers, as categories are that are integers: CSV does not tell them apart, and pandas
+    makes floats of integers with missing values. Other columns as they are."""
+    import pyarrow as pa
+
+    if not pa.types.is_floating(column.type):
+        return column
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:  # a fraction, or a number that is too large
+        return column
 
 
 # --- the scorer of a saved model --------------------------------------------------------------------------------------------

@@ -305,7 +305,7 @@ def test_a_first_line_of_categories_is_no_row_that_gets_lost(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
-def test_predict_makes_categories_of_csv(tmp_path: Path, library: str) -> None:
+def test_predict_and_score_make_categories_of_csv(tmp_path: Path, library: str) -> None:
     """CSV has no categories. The error told to make them with pandas, which a command line has not."""
     module = pytest.importorskip(library)
     rng = np.random.default_rng(0)
@@ -325,6 +325,8 @@ def test_predict_makes_categories_of_csv(tmp_path: Path, library: str) -> None:
         (X.to_csv if data.suffix == ".csv" else X.to_parquet)(data, index=False)
         run("predict", model, data, "-o", tmp_path / "out.npy", "--quiet")
         np.testing.assert_allclose(np.load(tmp_path / "out.npy"), fitted.predict(X), rtol=1e-6)
+        hbc.score(model, data, tmp_path / "out.csv", restart=True)
+        np.testing.assert_allclose(pandas.read_csv(tmp_path / "out.csv")["predict"], fitted.predict(X), rtol=1e-6)
     for column, text, message in (
         ("town", "1", "found numbers, expected text"),
         ("size", "much", "found text, expected numbers"),
