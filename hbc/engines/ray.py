@@ -60,8 +60,13 @@ def map_tasks(function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
     """Yields function(task) for each task, as Ray's workers are done with them. A task whose worker dies is given to another.
 
     workers: the most tasks at a time, by default one a CPU. address: of a cluster; without it the one that this process is connected to, or
-    one that is started here and ended."""
+    one that is started here and ended. Raises ValueError for an address in a process that is connected already."""
     ours = not ray.is_initialized()
+    if not ours and address is not None:
+        raise ValueError(
+            f"engine_address: found {address!r} in a process that is connected to Ray, expected none, for that cluster "
+            "(or call ray.shutdown() before)"
+        )
     if ours:
         local = {} if address is not None else {"num_cpus": workers, "include_dashboard": False}
         ray.init(address=address, logging_level="ERROR", log_to_driver=False, **local)

@@ -11,6 +11,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkRuntimeError
 from pyspark.ml.functions import predict_batch_udf
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
@@ -92,10 +93,16 @@ def map_tasks(function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
     again.
 
     workers: the most tasks at a time, by default one a CPU of this computer, or as many as the cluster of this process takes. address: the
-    master of a cluster; without it that of the session of this process, or one that is started here and ended."""
-    ours = SparkSession.getActiveSession() is None
-    at_once = workers or cpus()
-    session = SparkSession.getActiveSession() or _started(address or f"local[{at_once},4]")
+    master of a cluster; without it that of the session of this process, or one that is started here and ended. Raises ValueError if this
+    process has a session with another master: there can be one only."""
+    found, at_once = _session(), workers or cpus()
+    ours = found is None
+    if found is not None and address not in (None, found.sparkContext.master):
+        raise ValueError(
+            f"engine_address: found {address!r}, and a Spark session of this process with the master {found.sparkContext.master!r}; "
+            "expected none, for that session"
+        )
+    session = found or _started(address or f"local[{at_once},4]")
     if workers is None and not (ours and address is None):
         at_once = session.sparkContext.defaultParallelism
 
@@ -116,6 +123,15 @@ def map_tasks(function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
         pool.shutdown(cancel_futures=True)
         if ours:
             session.stop()
+
+
+def _session() -> Any:
+    """The session of this thread or else of this process. None if there is none. A thread has no session of its own until it makes one, and
+    the one that the builder gave it then would be ended here, though others use it."""
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def _started(master: str) -> Any:

@@ -22,7 +22,7 @@ from fragment_cases import killed_once, require_same_files
 from killing import KilledOnce
 
 import hbc
-from hbc.engines.ray import score
+from hbc.engines.ray import map_tasks, score
 from hbc.errors import InvalidInputError
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]  # 15 s on a quiet computer
@@ -85,6 +85,8 @@ def test_files_of_hbc_score(model: Path, files: Path, mortal: Path, tmp_path: Pa
     monkeypatch.setattr("hbc.scoring.job.run_task", killed_once)
     require_same_files("ray", model, files, tmp_path, workers=2)
     assert mortal.exists()
+    with pytest.raises(ValueError, match="found 'ray://other:10001' in a process that is connected to Ray"):
+        next(map_tasks(abs, [-3], 1, "ray://other:10001"))
 
 
 def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

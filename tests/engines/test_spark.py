@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from pyspark.sql import SparkSession
 from sklearn.linear_model import LinearRegression
 
 import hbc
-from hbc.engines.spark import score, udf
+from hbc.engines.spark import map_tasks, score, udf
 from hbc.errors import InvalidInputError
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]  # 15 s on a quiet computer
@@ -107,6 +108,18 @@ def test_files_of_hbc_score(
     monkeypatch.setattr("hbc.scoring.job.run_task", killed_once)
     require_same_files("spark", model, files, tmp_path, workers=2)
     assert mortal.exists()
+
+
+def test_a_thread_without_a_session_of_its_own_uses_that_of_the_process(spark: Any) -> None:
+    """It was ended with the tasks of the thread."""
+    with ThreadPoolExecutor(1) as pool:
+        assert list(pool.submit(list, map_tasks(abs, [-3], 1, None)).result()) == [3]
+    assert spark.range(3).count() == 3
+    assert list(map_tasks(abs, [-3], 1, "local[2,4]")) == [3]
+    with pytest.raises(
+        ValueError, match=r"found 'local\[7\]', and a Spark session of this process with the master 'local\[2,4\]'"
+    ):
+        next(map_tasks(abs, [-3], 1, "local[7]"))
 
 
 def test_the_example_of_the_page(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
