@@ -13,7 +13,8 @@ from sklearn.cluster import FeatureAgglomeration
 from sklearn.decomposition import DictionaryLearning, SparseCoder
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, SimpleImputer
-from sklearn.linear_model import BayesianRidge
+from sklearn.linear_model import BayesianRidge, LinearRegression
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, LabelBinarizer, QuantileTransformer, SplineTransformer
 
 import hbc
@@ -154,6 +155,14 @@ def test_splines_take_none_for_no_missing_value() -> None:
     assert np.isnan(model.transform(rows)).any()
     with pytest.raises(hbc.InvalidInputError, match="None"):
         hbc.convert(model, "numpy").transform(rows)
+
+
+@pytest.mark.skipif(older("sklearn", 1, 8), reason="it has no option handle_missing")
+@pytest.mark.parametrize("extrapolation", ["constant", "linear", "continue", "error", "periodic"])
+def test_splines_of_missing_values_before_an_estimator_that_rejects_nan(extrapolation: str) -> None:
+    model = make_pipeline(SplineTransformer(handle_missing="zeros", extrapolation=extrapolation), LinearRegression())
+    model.fit(HOLES, HOLES[:, 0])
+    np.testing.assert_allclose(hbc.convert(model, "numpy").predict(HOLES), model.predict(HOLES), rtol=1e-7)
 
 
 @pytest.mark.parametrize("dtype", ["i8", "f4"])

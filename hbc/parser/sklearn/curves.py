@@ -15,6 +15,7 @@ from hbc.ops.checks import CheckLeast
 from hbc.ops.columns import Rank
 from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
 from hbc.ops.functions import Function
+from hbc.ops.missing import Impute
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import note, note_input
 from hbc.parser.registry import ONE_DIMENSIONAL, Described, Result, converts, describes, public_name
@@ -24,10 +25,10 @@ from hbc.parser.sklearn.shared.common import as_float, checked, own_float
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 
-def _rejected_where(m: Any, condition: Node, x: Node, *, allow_nan: bool = False) -> Node:
+def _rejected_where(m: Any, condition: Node, x: Node) -> Node:
     """x. A call is rejected if `condition` holds for any value, as the source raises an error there."""
     mark = t.where(condition, np.inf, x)
-    return t.where(condition, x, checked(m, mark, allow_nan=allow_nan))
+    return t.where(condition, x, checked(m, mark))
 
 
 # --- powers ----------------------------------------------------------------------------------------------------------
@@ -142,6 +143,9 @@ def spline_transformer(m: Any, x: Node) -> Result:
     x = as_float(x)
     source, x = x.type.dtype, t.cast(x, "f64")
     knots = np.array([spline.t for spline in m.bsplines_])
+    absent = t.isnan(x)
+    if missing:  # so that the estimators behind it see that no NaN is left
+        x = Impute(knots[:, int(m.bsplines_[0].k)])(x)
     degree, splines = int(m.bsplines_[0].k), int(m.bsplines_[0].c.shape[1])
     outputs = splines if m.include_bias else splines - 1
     basis = BSplines(knots, degree, splines, outputs, spreads=not m.sparse_output)
@@ -156,12 +160,12 @@ def spline_transformer(m: Any, x: Node) -> Result:
         y = basis(x)
     elif m.extrapolation == "error":
         outside = t.logical_or(t.less(x, knots[:, degree]), t.less(knots[:, -degree - 1], x))
-        y = basis(_rejected_where(m, outside, x, allow_nan=missing))
+        y = basis(_rejected_where(m, outside, x))
     else:
         y = _extrapolated(m, x, basis, held)
     if missing:
         cells = t.reshape(y, "N", len(knots), outputs)
-        y = t.reshape(t.where(t.reshape(t.isnan(x), "N", len(knots), 1), 0.0, cells), *y.type.shape)
+        y = t.reshape(t.where(t.reshape(absent, "N", len(knots), 1), 0.0, cells), *y.type.shape)
     return y if m.sparse_output else t.cast(y, source)
 
 
@@ -195,14 +199,14 @@ def _extrapolated(m: Any, x: Node, basis: BSplines, source: str) -> Node:
         raise Refusal("its knots are too few for its degree and extrapolation.", "Use more knots.")
     if m.extrapolation == "constant" and degree == 0 and splines > 1 and not m.sparse_output:
         # The source fails above the upper bound: `f_max[-0:]` has all splines, and numpy cannot broadcast them to no columns.
-        x = _rejected_where(m, t.less(upper, x), x, allow_nan=_missing_as_zeros(m))
+        x = _rejected_where(m, t.less(upper, x), x)
     if m.sparse_output and source != "f64":
         # The source replaces values outside of the knots by the lower bound, in the dtype of the input. If the rounded bound is outside
         # itself, the source raises an error.
         rounded = lower.astype(NUMPY_DTYPES[source]).astype(np.float64)
         short = t.constant((rounded < basis.knots[:, basis.degree]) | (rounded > basis.knots[:, -basis.degree - 1]))
         inside = t.logical_and(t.less_equal(lower, x), t.less_equal(x, upper))
-        x = _rejected_where(m, t.logical_and(short, t.logical_not(inside)), x, allow_nan=_missing_as_zeros(m))
+        x = _rejected_where(m, t.logical_and(short, t.logical_not(inside)), x)
     clamped = t.minimum(t.maximum(x, lower), upper)
     shape = (width, basis.outputs)
     y = t.reshape(basis(clamped), "N", *shape)
