@@ -67,6 +67,17 @@ def ancestors(graph: Graph, nodes: list[Node]) -> set[Node]:
     return found
 
 
+def in_numpy(graph: Graph) -> set[Node]:
+    """The nodes that numpy has to compute whatever the backend, with all that they are computed from: operators that say so, and Rows from
+    which the device computes on. A cast of integers before `Entries` would be the device's otherwise, and the device comes only once."""
+    goes_on: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node in goes_on or not on_host(node):
+            goes_on.update(node.inputs)
+    rows = (node for node in graph.nodes if node in goes_on and (gives_rows(node) or takes_rows(node)))
+    return ancestors(graph, [*rows, *(node for node in graph.nodes if node.op.in_numpy)])
+
+
 def on_host(node: Node) -> bool:
     """Whether the host has to compute this value: strings and their results, functions with numpy's own bits, iterations, and
     matrices that are mostly zeros."""

@@ -8,7 +8,7 @@ from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import rewrite
 from hbc.lazy import record
 from hbc.ops.nearest import Ascending, PresentEntries
-from hbc.optimizer.host import ancestors, on_host
+from hbc.optimizer.host import in_numpy, on_host
 
 
 @record
@@ -27,7 +27,7 @@ class Lower:
     device: str = "cpu"
 
     def __call__(self, graph: Graph) -> Graph:
-        hosted = ancestors(graph, [node for node in graph.nodes if node.op.in_numpy])
+        hosted = in_numpy(graph)
         return rewrite(graph, lambda node: None if node in hosted else self.step(node))
 
     def step(self, node: Node) -> Node | None:

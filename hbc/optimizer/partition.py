@@ -11,7 +11,7 @@ from hbc.ir.rewrite import substitute
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import record
 from hbc.ops.tensor import Take
-from hbc.optimizer.host import ancestors, on_host
+from hbc.optimizer.host import in_numpy, on_host
 
 BEFORE = "inputs"
 
@@ -82,7 +82,7 @@ def _is_constant(node: Node) -> bool:
 def sides(graph: Graph) -> dict[Node, str]:
     """Where each value is computed: "before" or "after" the device, or on the "device". Raises UnsupportedOperatorError as `partition`."""
     side: dict[Node, str] = {}
-    numpy = ancestors(graph, [node for node in graph.nodes if node.op.in_numpy])
+    numpy = in_numpy(graph)
     for node in graph.nodes:
         sources = {side[source] for source in node.inputs}
         if isinstance(node.op, (Input, Constant)) or node in numpy:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
 import sklearn
+from backends import BACKENDS
 from installed import older
+from sklearn.cluster import KMeans
+from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.feature_selection import SelectKBest, VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.kernel_approximation import AdditiveChi2Sampler
@@ -203,3 +208,30 @@ def test_missing_values():
     model = make_pipeline(SimpleImputer(), HistGradientBoostingClassifier(max_iter=2)).fit(data, y)
     with pytest.raises(hbc.InvalidInputError, match="sparse"):  # the second step is the one that takes no sparse matrix
         hbc.convert(model, "numpy").predict(sparse)
+
+
+@pytest.mark.parametrize("last", [KMeans(2, n_init=1, random_state=0), StandardScaler(with_mean=False)])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_integer_counts_become_rows_before_the_device_computes_on(last: Any, backend: str) -> None:
+    """The cast of the integers stands before the host's part, so that it cannot be the device's."""
+    counts = np.random.default_rng(0).integers(0, 5, (30, 3))
+    model = make_pipeline(TfidfTransformer(), TruncatedSVD(2, random_state=0), last).fit(counts)
+    compiled = hbc.convert(model, backend)
+    for X in (counts, counts.astype(float), scipy.sparse.csr_matrix(counts)):
+        np.testing.assert_allclose(compiled.transform(X), model.transform(X), atol=1e-9)
+
+
+def test_a_dok_matrix_is_no_dict_of_columns() -> None:
+    """scipy's class is both a sparse matrix and a dict. An empty one was once a frame without columns."""
+    X = scipy.sparse.random(20, 3, 0.5, random_state=0)
+    model = make_pipeline(MaxAbsScaler(), LogisticRegression()).fit(X, np.arange(20) % 2)
+    compiled = hbc.convert(model, "numpy", scipy.sparse.dok_matrix(X))
+    for given in (scipy.sparse.dok_matrix(X), scipy.sparse.dok_array(X), scipy.sparse.dok_matrix((2, 3))):
+        np.testing.assert_allclose(compiled.predict_proba(given), model.predict_proba(given))
+
+
+def test_a_sparse_sample_is_not_expanded() -> None:
+    """As an array, the sample would have 2⁵⁰ bytes."""
+    rows = scipy.sparse.coo_matrix((2**45, 4))
+    model = LogisticRegression().fit(np.eye(4), [0, 1, 0, 1])
+    assert hbc.convert(model, "numpy", rows).predict(np.eye(4)).tolist() == model.predict(np.eye(4)).tolist()

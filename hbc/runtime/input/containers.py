@@ -40,10 +40,10 @@ def open_input(X: Any, *, mixed: bool, vector: bool = False) -> Array | FrameVie
         return np.asarray(X)
     if isinstance(X, (list, tuple)):
         return _from_sequence(X, mixed)
+    if is_sparse(X):  # a dok_matrix is a dict too
+        return np.asarray(X.toarray())
     if X is None or isinstance(X, (str, bytes, Mapping)):
         _reject_kind(X)
-    if is_sparse(X):
-        return np.asarray(X.toarray())
     frame = read_frame(X)
     if isinstance(frame, FrameView):
         return frame

@@ -67,6 +67,8 @@ class Intake:
 def describe(X: Any) -> Sample:
     """The names and dtypes of a sample's columns. A column that holds neither numbers nor strings counts as f64: the model may not read it.
     Raises InvalidInputError if X has no columns."""
+    if is_sparse(X) and len(X.shape) == 2:  # as one array it might not fit into memory
+        return Sample(None, (_sample_dtype(np.empty(0, X.dtype)),) * X.shape[1])
     try:
         value = open_input(as_frame(X), mixed=True)
         names = value.string_names() if isinstance(value, FrameView) else None

@@ -121,7 +121,9 @@ def as_record_frame(X: Any) -> Any:
     """A list of dicts, or a dict of lists and arrays, as a RecordFrame, where values may stand for categories of pandas. Any other X as
     `as_frame` has it."""
     found = as_frame(X)  # it rejects what is no table
-    if isinstance(X, list) and found is not X:
+    if found is X:
+        return X
+    if isinstance(X, list):
         return RecordFrame.of_records(X)
     if isinstance(X, Mapping) and all(isinstance(values, (list, np.ndarray)) for values in X.values()):
         return RecordFrame(list(X), list(X.values()))

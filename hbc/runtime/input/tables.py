@@ -11,6 +11,7 @@ from hbc.ir.signature import InputSpec
 from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.frames import read_frame
 from hbc.runtime.input.pandas_frame import has_sparse_columns
+from hbc.runtime.sparse import is_sparse
 
 ONE_ROW = "For one row pass a list with the dict, [X]."
 
@@ -21,7 +22,7 @@ def as_frame(X: Any) -> Any:
     if isinstance(X, list):
         records = X and type(X[0]) is not list and isinstance(X[0], Mapping)
         return _of_records(X) if records else X
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) and not is_sparse(X):  # a dok_matrix is a dict
         return _of_columns(X)
     name = type(X).__name__
     if name.startswith("RecordBatch") and type(X).__module__.startswith("pyarrow"):
