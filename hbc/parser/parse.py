@@ -29,7 +29,7 @@ from hbc.parser.input_spec import found_spec
 from hbc.parser.once import reading
 from hbc.parser.rounds import only
 from hbc.parser.set_output import computed, frame_output
-from hbc.parser.sparsity import gives_sparse, sparse_class, sparse_format
+from hbc.parser.sparsity import gives_sparse, sparse_class, sparse_format, tagged_as_sparse
 from hbc.parser.tools import kind_of, options_of, score_of
 from hbc.parser.walk import convert, require_convertible, walk
 
@@ -156,12 +156,7 @@ def _takes_sparse(model: Any) -> bool:
             if not gives_sparse(step, True):
                 return True
         return True
-    if not type(model).__module__.startswith("sklearn."):
-        return True
-    try:
-        return bool(model.__sklearn_tags__().input_tags.sparse)
-    except (AttributeError, TypeError, ValueError):
-        return True
+    return tagged_as_sparse(model)
 
 
 def _aligned(sample: Sample | None, names: tuple[str, ...] | None) -> Sample | None:

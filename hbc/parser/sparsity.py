@@ -9,7 +9,7 @@ from typing import Any
 from hbc.ir.graph import Input, Node
 from hbc.ops.checks import Check
 from hbc.ops.tensor import Concat
-from hbc.parser.frame import Frame
+from hbc.parser.frame import Frame, nodes_of
 from hbc.parser.front_door import maker
 from hbc.parser.registry import public_name
 from hbc.parser.release import since
@@ -24,17 +24,42 @@ GRAPHS = ("sklearn.neighbors.KNeighborsTransformer", "sklearn.neighbors.RadiusNe
 """Transformers that return a sparse graph of neighbours."""
 
 
-def is_sparse(x: Node | Frame) -> bool:
-    """Whether the source library holds x in a sparse matrix. Operators that compute each column on its own do not change that."""
+def is_sparse(x: Node | Frame, given: bool = False) -> bool:
+    """Whether the source library holds x in a sparse matrix. Operators that compute each column on its own do not change that. `given`: the
+    model's own input is sparse."""
     if isinstance(x, Frame):
-        return any(is_sparse(column.node) for column in x.columns)
+        return any(is_sparse(node, given) for node in nodes_of(x))
+    if given and isinstance(x.op, Input):
+        return True
     made = maker(x)
     if made is not None:
         model, source = made
-        return gives_sparse(model, source is not None and is_sparse(source))
+        return gives_sparse(model, source is not None and is_sparse(source, given))
     if x.op.columnwise or isinstance(x.op, (Check, Concat)) or type(x.op).__name__ == "SelectColumns":
-        return any(is_sparse(source) for source in x.inputs)
+        return any(is_sparse(source, given) for source in x.inputs)
     return False
+
+
+def tagged_as_sparse(m: Any) -> bool:
+    """Whether a model takes sparse matrices, by scikit-learn's tags. Models of other libraries, and classes without readable tags, count as
+    taking them."""
+    if not type(m).__module__.startswith("sklearn."):
+        return True
+    try:
+        return bool(m.__sklearn_tags__().input_tags.sparse)
+    except (AttributeError, TypeError, ValueError):
+        return True
+
+
+HOLDING = ("steps", "transformers", "transformer_list", "estimator", "estimators", "regressor")
+"""Attributes of estimators that hold others."""
+
+
+def rejects_sparse(m: Any, x: Node | Frame) -> bool:
+    """Whether m alone, which holds no other estimators, is given a sparse matrix and rejects it if the model's own input is sparse."""
+    # The tags of those that hold others leave some out (the remainder of a ColumnTransformer), and count others that are given a dense
+    # matrix (the last steps of a Pipeline).
+    return not any(hasattr(m, name) for name in HOLDING) and not tagged_as_sparse(m) and is_sparse(x, given=True)
 
 
 def of_a_graph(x: Node | Frame) -> bool:

@@ -12,14 +12,16 @@ import numpy as np
 
 from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
 from hbc.ir.graph import Input, Node
+from hbc.ir.signature import Sparse
 from hbc.ir.types import DTypeError, N
 from hbc.ops.columns import SelectColumns
 from hbc.parser import registry
 from hbc.parser.frame import Frame, Refusal, as_matrix, nodes_of
-from hbc.parser.front_door import Notes, as_numbers, noting
+from hbc.parser.front_door import Notes, as_numbers, note_input, noting
 from hbc.parser.registry import Outputs, load_converters, public_name
 from hbc.parser.release import require_release
 from hbc.parser.replaced import replaced_inside, replaced_methods
+from hbc.parser.sparsity import rejects_sparse
 from hbc.parser.unsupported import reason_against
 
 
@@ -64,6 +66,8 @@ def convert(model: Any, x: Node | Frame) -> Outputs:
     load_converters(name)
     require_convertible(model)
     entry = registry.CONVERTERS[name]
+    if rejects_sparse(model, x):
+        note_input(Sparse(accepted=False))
     try:
         result = entry.function(model, x if entry.frame else as_numbers(x))
     except Refusal as refusal:

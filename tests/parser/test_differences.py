@@ -19,6 +19,7 @@ from scipy import sparse
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import BisectingKMeans, KMeans
 from sklearn.compose import ColumnTransformer
+from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import PCA, SparsePCA
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import BaggingClassifier, HistGradientBoostingClassifier
@@ -38,6 +39,7 @@ from sklearn.preprocessing import (
     FunctionTransformer,
     KBinsDiscretizer,
     MaxAbsScaler,
+    MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
     PolynomialFeatures,
@@ -495,6 +497,22 @@ def test_polynomials_that_were_changed_after_fit(changed: dict[str, bool]) -> No
     np.testing.assert_array_equal(hbc.convert(same, "numpy").transform(X), same.transform(X))
 
 
+@pytest.mark.parametrize("last", [None, GaussianNB()])
+def test_a_sparse_matrix_for_the_rest_of_the_columns(last: Any) -> None:
+    """scikit-learn's tags leave out the remainder of a ColumnTransformer, which may not take sparse matrices."""
+    columns = ColumnTransformer([("a", MaxAbsScaler(), [0])], remainder=MinMaxScaler(), sparse_threshold=0)
+    model = make_pipeline(columns, *([] if last is None else [last])).fit(X, Y)
+    searched = GridSearchCV(model, {}, cv=2, scoring=lambda *_: 0.0).fit(X, Y)
+    method = "transform" if last is None else "predict"
+    for each in (columns if last is None else model, model, searched):
+        compiled = hbc.convert(each, "numpy")
+        np.testing.assert_allclose(getattr(compiled, method)(X), getattr(each, method)(X))
+        with pytest.raises(TypeError, match="dense data is required"):
+            getattr(each, method)(sparse.csr_matrix(X))
+        with pytest.raises(hbc.InvalidInputError, match="sparse"):
+            getattr(compiled, method)(sparse.csr_matrix(X))
+
+
 def test_the_square_of_a_sparse_matrix_is_a_product_of_matrices() -> None:
     square, root = FunctionTransformer(np.square).fit(X), FunctionTransformer(np.log1p).fit(X)
     data = sparse.csr_matrix(np.abs(X[:4]))
@@ -503,6 +521,14 @@ def test_the_square_of_a_sparse_matrix_is_a_product_of_matrices() -> None:
         hbc.convert(square, "numpy", X).transform(data)
     found = hbc.convert(root, "numpy", X).transform(data)
     np.testing.assert_array_equal(found.toarray() if sparse.issparse(found) else found, root.transform(data).toarray())
+
+
+def test_a_pipeline_without_the_methods_of_its_last_step() -> None:
+    model = make_pipeline(StandardScaler(), EmpiricalCovariance()).fit(X)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="computes mahalanobis only, which a pipeline does not have"):
+        hbc.convert(model, "numpy")
+    found = hbc.convert(model[-1], "numpy").mahalanobis(hbc.convert(model[:-1], "numpy").transform(X))
+    np.testing.assert_allclose(found, model[-1].mahalanobis(model[:-1].transform(X)))
 
 
 def test_a_column_transformer_of_an_identity_knows_whether_it_is_sparse() -> None:

@@ -98,7 +98,11 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
         return as_matrix(x) if is_alone() else handed_through(x)
     outputs = child(last, x, place)
     kept = OF_PIPELINES.get(options_of(m), ())
-    return own_methods(m, outputs) | {method: outputs[method] for method in kept if method in outputs}
+    own = own_methods(m, outputs) | {method: outputs[method] for method in kept if method in outputs}
+    if outputs and not own:
+        reason = f"its last step computes {' and '.join(outputs)} only, which a pipeline does not have."
+        raise Refusal(reason, "Convert the last step alone, and the steps before it (model[:-1]).")
+    return own
 
 
 def _only_passes(m: Any) -> bool:
