@@ -27,7 +27,8 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
     """Apply `rule` to every node, inputs first, and again to what it returns until it returns None.
 
     The replacement must have the type of what it replaces; anything else is a TypeError that names both. Nodes that
-    become equal (same operator, same inputs) become one, so every rewrite also removes common subexpressions.
+    become equal (same operator, same inputs) become one, so every rewrite also removes common subexpressions. Where nothing
+    changes, the result is the graph itself, which knows its nodes already.
     """
     replaced: dict[Node, Node] = {}
     known: dict[tuple[object, ...], Node] = {}
@@ -48,7 +49,7 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
                 continue
             stack.pop()
             sources = tuple(replaced[source] for source in node.inputs)
-            current = unify(node if all(map(_same, sources, node.inputs)) else node.op(*sources))
+            current = unify(node if sources == node.inputs else node.op(*sources))
             after = rule(current)
             if after is None or after is current:
                 replaced[node] = replaced[current] = current
@@ -66,7 +67,8 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
     steps = [0]
     limit = MAX_REWRITES_PER_NODE * (len(graph.nodes) + 1)
     inputs = tuple(visit(node) for node in graph.inputs)
-    return Graph(inputs, {method: tuple(map(visit, group)) for method, group in graph.outputs.items()})
+    outputs = {method: tuple(map(visit, group)) for method, group in graph.outputs.items()}
+    return graph if inputs == graph.inputs and outputs == graph.outputs else Graph(inputs, outputs)
 
 
 def rewrite_noting(graph: Graph, rule: NotingRule) -> Noted:
@@ -96,10 +98,6 @@ def without_facts(graph: Graph) -> Graph:
     return Graph(tuple(new[node] for node in graph.inputs), outputs)
 
 
-def _same(a: Node, b: Node) -> bool:
-    return a is b
-
-
 def substitute(roots: Iterable[Node], replacements: Mapping[Node, Node]) -> list[Node]:
     """The roots, rebuilt with some nodes replaced by others. Nodes that depend on no replaced node are the same objects as before."""
     roots = list(roots)
@@ -118,5 +116,5 @@ def substitute(roots: Iterable[Node], replacements: Mapping[Node, Node]) -> list
         for node in reach(root):
             if node not in new:
                 sources = tuple(new[source] for source in node.inputs)
-                new[node] = node if all(map(_same, sources, node.inputs)) else node.op(*sources)
+                new[node] = node if sources == node.inputs else node.op(*sources)
     return [new[root] for root in roots]

@@ -127,7 +127,7 @@ class Optimized:
 
 def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy: str = "auto", tuned: str = "") -> Optimized:
     """The graph after all passes, as the compiler runs it, and a record of each pass. The graph is verified before the first and
-    after each pass; an error names the pass.
+    after each pass that changes it; an error names the pass.
 
     `HBC_DEBUG` prints: 1 passes and times, 2 their choices, 3 the graph after each pass. `HBC_WITHOUT` names passes, separated
     by commas, that are left out: to find a culprit, or to measure what a pass gains.
@@ -143,12 +143,14 @@ def optimize(graph: Graph, compiler: Compiler, options: CompileOptions, strategy
         try:
             found = position.make(settings)(graph)
             after, notes = found if isinstance(found, Noted) else (found, ())
-            after.verify()
+            if after is not graph:
+                after.verify()
         except (TypeError, RuntimeError) as error:
             if isinstance(error, NotImplementedError):
                 raise
             raise type(error)(f"pass {position.name}: {error}") from error
-        records.append(PassRecord(position.name, after.nodes != graph.nodes, time.perf_counter() - start, notes))
+        changed = after is not graph and after.nodes != graph.nodes
+        records.append(PassRecord(position.name, changed, time.perf_counter() - start, notes))
         graph = after
         _trace(debug, records[-1], graph)
     return Optimized(graph, tuple(records))
