@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from hbc.parser import registry
 
 ROOT = Path(hbc.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
+KNOWN = set(FILES)
 
 MAY_IMPORT = {
     "errors": {"lazy"},
@@ -164,16 +166,9 @@ def parsed(path: Path) -> ast.Module:
 @functools.cache
 def imports(path: Path, typing: bool = False) -> list[tuple[str, int]]:
     """Absolute module names that a file imports (with its line), those under TYPE_CHECKING left out unless `typing` is asked for."""
-    tree = parsed(path)
-    typing_only = {
-        id(node)
-        for branch in ast.walk(tree)
-        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
-        for node in ast.walk(branch)
-    }
     found = []
-    for node in ast.walk(tree):
-        if id(node) in typing_only and not typing:
+    for node, for_types in statements(parsed(path).body):
+        if for_types and not typing:
             continue
         if isinstance(node, ast.Import):
             found += [(alias.name, node.lineno) for alias in node.names]
@@ -182,6 +177,15 @@ def imports(path: Path, typing: bool = False) -> list[tuple[str, int]]:
             found.append((node.module or "", node.lineno))
             found += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
     return found
+
+
+def statements(body: list[ast.stmt], for_types: bool = False) -> Iterator[tuple[ast.stmt, bool]]:
+    """Every statement at any depth, and whether it is under TYPE_CHECKING. Expressions, most of a tree's nodes, are not looked at."""
+    for node in body:
+        yield node, for_types
+        inside = for_types or (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING")
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, part, []), inside)
 
 
 def room(path: Path) -> str:
@@ -301,13 +305,14 @@ def test_folders_that_know_little(folder: str) -> None:
         assert not knows_tvm or folder != "compiler/tvm/plan", f"{path}: a plan does not import TVM"
 
 
+@functools.cache
 def imported_files(path: Path) -> set[tuple[Path, int]]:
     """The files of hbc that a file imports anywhere, inside functions and for types too, with its lines."""
     found = set()
     for name, line in imports(path, typing=True):
         place = ROOT.parent.joinpath(*name.split("."))
         for file in (place.with_suffix(".py"), place / "__init__.py"):
-            if name.startswith("hbc.") and file in FILES and file != path:
+            if name.startswith("hbc.") and file in KNOWN and file != path:
                 found.add((file, line))
     # `from hbc.ir import graph` names the package first: what it means is the file in it.
     files = {(file, line) for file, line in found if file.name != "__init__.py"}
@@ -385,7 +390,7 @@ def test_no_branch_on_a_backend() -> None:
         text = path.read_text()
         if room(path) != "api":
             assert not BRANCH.search(text), f"{path}: lower, don't branch on a backend"
-        assert ast.get_docstring(ast.parse(text)) or path.name == "__init__.py", f"{path} has no docstring"
+        assert ast.get_docstring(parsed(path)) or path.name == "__init__.py", f"{path} has no docstring"
 
 
 def test_no_long_file() -> None:
