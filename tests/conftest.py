@@ -17,10 +17,13 @@ from installed import ABSENT, missing, older
 
 from hbc.compiler.base import BACKENDS
 from hbc.errors import BackendUnavailableError
+from hbc.tuning import race
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+# What `hbc.tune` and `hbc bench` measure is short. No test is about times, and the examples of the pages tune often.
+race.SECONDS, race.ROUND = 0.002, 0.0005
 # Nothing is kept from one process to the next: what somebody tuned on this computer changes nothing here, and all code is compiled.
 os.environ["HBC_CACHE"] = ""
 # A test that imports TVM without hbc builds nothing in C++ for an older torch.
@@ -123,7 +126,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks as slow all cases of a test except for a sample. All 24,000 cases take more than an hour on two cores.
 
-    If tests are selected by name (`-k`, or one by one) or marked `every_case`, all their cases run."""
+    If tests are selected by name (`-k`, or one by one) or marked `every_case`, all their cases run. `one_in(n)`: a smaller
+    sample."""
     if config.option.keyword:
         return
     tests: defaultdict[str, list[pytest.Item]] = defaultdict(list)
@@ -132,8 +136,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("every_case") is None:
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
-        count = max(FEWEST, len(cases) // ONE_IN)
-        run = {*in_turn(cases)[:count], *(in_turn(cases, SEED)[: len(cases) // (3 * ONE_IN)] if SEED else ())}
+        marked = cases[0].get_closest_marker("one_in")
+        one_in = marked.args[0] if marked else ONE_IN
+        count = max(FEWEST, len(cases) // one_in)
+        run = {*in_turn(cases)[:count], *(in_turn(cases, SEED)[: len(cases) // (3 * one_in)] if SEED else ())}
         for item in cases:
             if item not in run:
                 item.add_marker(pytest.mark.slow)

@@ -104,11 +104,11 @@ def check(model: Any, backend: str, strategy: str, rng: np.random.Generator) -> 
             np.testing.assert_allclose(found_logarithms[k][~infinite], logarithms[k][:rows][~infinite], rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(8))
 def test_forests_of_noise_scanned_by_tvm(seed: int) -> None:
     """One in three of these forests had cells of -5e-14 before the integers of a leaf added up to a whole number."""
     rng = np.random.default_rng(seed)
-    for _ in range(5):
+    for _ in range(2):
         check(forest(rng), "tvm", "scan", rng)
 
 

@@ -27,6 +27,7 @@ TABLE = pa.Table.from_pandas(FRAME)
 METHODS = ["predict", "predict_proba", "decision_function"]
 
 
+@pytest.mark.one_in(100)  # a case compiles all methods alone and together
 @pytest.mark.filterwarnings("ignore:Found unknown categories")
 @pytest.mark.parametrize("name", CASES)
 def test_methods_together_have_the_bits_of_each_alone(name: str) -> None:

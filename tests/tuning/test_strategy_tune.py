@@ -34,8 +34,6 @@ Y = (X[:, 0] + X[:, 1] > 1) * 1
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HBC_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(racing, "SECONDS", 0.002)
-    monkeypatch.setattr(racing, "ROUND", 0.0005)
     return tmp_path / "cache" / "tuned"
 
 

@@ -33,7 +33,7 @@ Y = (X[:, 0] * X[:, 1] + X[:, 2] > 0).astype(int)
 Y3 = np.array(["low", "mid", "high"], object)[np.digitize(X[:, 0] + X[:, 1] ** 2, [0, 1])]
 MODELS: dict[str, Any] = {
     "forest of strings": lambda: RandomForestClassifier(12, random_state=0).fit(X.astype(np.float32), Y3),
-    "histogram boosting": lambda: HistGradientBoostingClassifier(max_iter=20).fit(X, Y3),
+    "histogram boosting": lambda: HistGradientBoostingClassifier(max_iter=4).fit(X, Y3),
     "scaler and logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y),
     "PCA": lambda: PCA(3).fit(X),
     "several targets": lambda: LinearRegression().fit(X, X[:, :2] @ rng.normal(size=(2, 3))),
