@@ -19,10 +19,10 @@ from sklearn.utils import get_tags
 
 from benchmarks import engines as registry
 from benchmarks import report
-from benchmarks.engines import Engine, Task
+from benchmarks.engines import Task
 from benchmarks.engines.process import EngineError, Process
 from benchmarks.session import Run
-from benchmarks.side_by_side import Settings, measure_round, start
+from benchmarks.side_by_side import Processes, Settings, measure_round, processes, start
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from defaults import CONVERTIBLE, made, refused_by_default
@@ -70,27 +70,6 @@ class Size:
 FULL, QUICK = Size(), Size("quick", 20_000, 0.1)
 
 
-class Engines:
-    """The processes of all engines, which serve all operators, because starting one takes a second or more. One that died is started
-    again."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.running: dict[str, Process] = {}
-
-    def process(self, engine: Engine, task: Task) -> Process:
-        """The engine's process, with that task."""
-        process = self.running.get(engine.name)
-        if process is None or process.is_dead:
-            process = self.running[engine.name] = Process(engine, task, lasting=True)
-        process.task = task
-        return process
-
-    def end(self) -> None:
-        for process in self.running.values():
-            process.end()
-
-
 OPTIONS: dict[str, dict[str, Any]] = {"--rows": {"type": int, "help": "of a call, where there is time for so many"}}
 BY_NAME = {name.rpartition(".")[2]: name for name in sorted(CONVERTIBLE)}
 """Class → its dotted name."""
@@ -104,14 +83,10 @@ def run(run: Run) -> None:
     run.settings.update({"size": asdict(size), **asdict(settings), "cores": settings.cores})
     ordered = sorted(BY_NAME, key=lambda name: (name not in IN_THE_PAPER, name))
     names = run.asked(ordered, [*ordered[: len(IN_THE_PAPER)], *ordered[len(IN_THE_PAPER) :: 10]])
-    processes = Engines(settings)
-    with tempfile.TemporaryDirectory(prefix="hbc-operators-") as folder:
+    with tempfile.TemporaryDirectory(prefix="hbc-operators-") as folder, processes(lasting=True) as alive:
         rows = {columns: tile(columns, size.rows, Path(folder)) for columns in (4, 20)}
-        try:
-            for name in run.steps(names):
-                run.results["workloads"][BY_NAME[name]] = one(BY_NAME[name], rows, Path(folder), processes, size)
-        finally:
-            processes.end()
+        for name in run.steps(names):
+            run.results["workloads"][BY_NAME[name]] = one(BY_NAME[name], rows, Path(folder), alive, size, settings)
 
 
 def tile(columns: int, rows: int, folder: Path) -> Path:
@@ -149,7 +124,7 @@ def fitted(name: str, columns: int) -> Any:
         return model.fit(X.astype(np.float32), y)
 
 
-def one(name: str, rows: dict[int, Path], folder: Path, processes: Engines, size: Size) -> dict[str, Any]:
+def one(name: str, rows: dict[int, Path], folder: Path, alive: Processes, size: Size, settings: Settings) -> dict[str, Any]:
     """One operator on every engine: convert, check, find how many rows there is time for, then measure in turns."""
     columns = 20 if _short(name) in IN_THE_PAPER else 4
     try:
@@ -158,7 +133,6 @@ def one(name: str, rows: dict[int, Path], folder: Path, processes: Engines, size
         return {"skipped": str(error).splitlines()[0]}
     method = next(method for method in METHODS if hasattr(model, method))
     (folder / "model.pkl").write_bytes(pickle.dumps(model))
-    settings = processes.settings
     task = Task("sklearn", str(folder), columns, "float32", 1, "", method)
     results: dict[str, dict[str, Any]] = {engine.name: {} for engine in ENGINES}
     running: dict[str, Process] = {}
@@ -167,7 +141,7 @@ def one(name: str, rows: dict[int, Path], folder: Path, processes: Engines, size
     for engine in (ENGINES[1], ENGINES[0], ENGINES[2]):  # scikit-learn's answers are the right ones
         result = results[engine.name]
         try:
-            process = processes.process(engine, replace(task, option=engine.option))
+            process = alive.of(engine, replace(task, option=engine.option))
             answer = start(process, rows[columns], expected, settings, result)
             expected = answer[:checked] if expected is None else expected
             if result["status"] != "wrong":

@@ -18,7 +18,7 @@ from benchmarks import report, trees
 from benchmarks.engines import EngineFilter
 from benchmarks.report import MAIN, SOURCE, microseconds
 from benchmarks.session import Run
-from benchmarks.side_by_side import Settings, on_engines
+from benchmarks.side_by_side import Settings, on_engines, processes
 from benchmarks.trained import Made, Trained, boosted, depths, forest, trained
 from datasets import PAPER, load_paper
 
@@ -100,10 +100,12 @@ def prepare(cell: str, quick: bool, download: bool) -> Trained:
 def run(run: Run) -> None:
     settings = trees.settings_of(run, Settings((1, ROWS), 3), Settings((1, 1_000), 1, 0.02, convert_limit=20.0))
     engines = trees.engines_of(run)
-    for cell in run.steps(run.asked(TABLE_7, QUICK)):
-        run.say(f"{cell}: training, unless it is in the cache")
-        model = prepare(cell, run.quick, not (run.options.generated or run.quick))
-        run.results["workloads"][cell] = {"model": model.facts, "engines": on_engines(model, engines, settings, run.say)}
+    with processes(lasting=run.quick) as alive:
+        for cell in run.steps(run.asked(TABLE_7, QUICK)):
+            run.say(f"{cell}: training, unless it is in the cache")
+            model = prepare(cell, run.quick, not (run.options.generated or run.quick))
+            found = on_engines(model, engines, settings, run.say, alive)
+            run.results["workloads"][cell] = {"model": model.facts, "engines": found}
 
 
 # --- tables ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from benchmarks import limits, report, trees
 from benchmarks.engines import Engine, matching
 from benchmarks.report import MAIN, microseconds
 from benchmarks.session import Run
-from benchmarks.side_by_side import Settings, on_engines
+from benchmarks.side_by_side import Processes, Settings, on_engines, processes
 from benchmarks.trained import Array, Made, Trained, boosted, forest, trained
 
 OPTIONS = trees.ENGINE_OPTIONS
@@ -126,14 +126,14 @@ def run(run: Run) -> None:
     cores = len(settings_cores())
     points = {point.name: point for point in _points() if point.threads <= cores}
     quick = ("batch: 0", "trees: 10", "trees: 30", "leaves: 8", "leaves: 31")
-    for name in run.steps(run.asked(points, quick)):
-        point = points[name]
-        if run.quick:
-            point = replace(
-                point, trees=min(point.trees, 30), rows=3_000, batches=tuple(b for b in point.batches if b <= 10_000)
-            )
-        run.say(f"{name}: training, unless it is in the cache")
-        run.results["workloads"][name] = one(point, engines, settings, run)
+    with processes(lasting=run.quick) as alive:
+        for name in run.steps(run.asked(points, quick)):
+            point = points[name]
+            if run.quick:
+                few = tuple(batch for batch in point.batches if batch <= 10_000)
+                point = replace(point, trees=min(point.trees, 30), rows=3_000, batches=few)
+            run.say(f"{name}: training, unless it is in the cache")
+            run.results["workloads"][name] = one(point, engines, settings, run, alive)
 
 
 def settings_cores() -> list[int]:
@@ -141,13 +141,13 @@ def settings_cores() -> list[int]:
     return Settings(threads=10**6).cores
 
 
-def one(point: Point, engines: Any, settings: Settings, run: Run) -> dict[str, Any]:
+def one(point: Point, engines: Any, settings: Settings, run: Run, alive: Processes) -> dict[str, Any]:
     """One model: its times, its limit, and the least work of one row."""
     model = prepare(point)
     chosen: tuple[Engine, ...] = tuple(engines)
     if point.trees * max(point.leaves or 0, 1) > 100_000 or point.classes > 30:
         chosen = tuple(engine for engine in chosen if engine.name != "daal4py")  # it converts for many minutes
-    found = on_engines(model, chosen, replace(settings, batches=point.batches, threads=point.threads), run.say)
+    found = on_engines(model, chosen, replace(settings, batches=point.batches, threads=point.threads), run.say, alive)
     facts = {
         "model": model.facts,
         "curve": point.curve,

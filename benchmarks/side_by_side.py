@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,40 @@ class Settings:
         return sorted(os.sched_getaffinity(0))[-self.threads :]
 
 
+class Processes:
+    """The processes of engines. `lasting`: they serve all models of a run, because starting one takes two seconds or more, and one that
+    died is started again. Otherwise `end` is called after each model, and no engine knows of the one before."""
+
+    def __init__(self, lasting: bool) -> None:
+        self.lasting = lasting
+        self._running: dict[tuple[str, int], Process] = {}
+
+    def of(self, engine: Engine, task: Task) -> Process:
+        """The engine's process, with that task. A process keeps its number of threads."""
+        process = self._running.get((engine.name, task.threads))
+        if process is None or process.is_dead:
+            process = self._running[engine.name, task.threads] = Process(engine, task, self.lasting)
+        process.task = task
+        return process
+
+    def end(self) -> None:
+        for process in self._running.values():
+            process.end()
+        self._running.clear()
+
+
+@contextmanager
+def processes(lasting: bool) -> Iterator[Processes]:
+    """Processes of engines, which end with the context."""
+    found = Processes(lasting)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
 def on_engines(
-    model: Trained, engines: Sequence[Engine], settings: Settings, say: Callable[[str], None]
+    model: Trained, engines: Sequence[Engine], settings: Settings, say: Callable[[str], None], alive: Processes
 ) -> dict[str, dict[str, Any]]:
     """A trained model on every engine: name → {status, answers, times_us, convert_s …}, or {status, reason}."""
     results: dict[str, dict[str, Any]] = {engine.name: {} for engine in engines}
@@ -45,21 +78,21 @@ def on_engines(
             say(f"{model.name}: {engine.name} converts")
             result = results[engine.name]
             try:
-                process = Process(engine, model.task(engine, settings.threads))
+                process = alive.of(engine, model.task(engine, settings.threads))
                 start(process, model.rows, model.expected, settings, result)
             except (EngineError, ValueError) as error:
                 result |= {"status": "failed", "reason": str(error)}
                 continue
-            if result["status"] == "wrong":
-                process.end()
-            else:
+            if result["status"] != "wrong":
                 running[engine.name] = process
+            elif not alive.lasting:
+                process.end()
         for turn in range(settings.rounds):
             say(f"{model.name}: round {turn + 1} of {settings.rounds}")
             measure_round(running, settings, results, turn)
     finally:
-        for process in running.values():
-            process.end()
+        if not alive.lasting:
+            alive.end()
     return results
 
 
@@ -127,4 +160,4 @@ def _from(names: list[str], turn: int) -> list[str]:
     return names[first:] + names[:first]
 
 
-__all__ = ["Engine", "Settings", "Task", "cut", "in_turns", "measure_round", "on_engines", "start"]
+__all__ = ["Engine", "Processes", "Settings", "Task", "cut", "in_turns", "measure_round", "on_engines", "processes", "start"]

@@ -15,7 +15,7 @@ from benchmarks import engines as registry
 from benchmarks import limits, report
 from benchmarks.engines import Engine
 from benchmarks.session import Run
-from benchmarks.side_by_side import Settings, on_engines
+from benchmarks.side_by_side import Settings, on_engines, processes
 from benchmarks.trained import Array, Made, Trained, boosted, cores, forest, trained
 
 FEATURES = 28
@@ -185,16 +185,18 @@ def run(run: Run) -> None:
     run.settings["size"] = asdict(size)
     settings = settings_of(run, Settings(), Settings((1, 100, 1_000), 2, 0.02, convert_limit=30.0))
     engines = engines_of(run)
-    for name in run.steps(run.asked(BY_NAME, ("lightgbm-500x31", "forest-500-depth8-7classes", "lightgbm-500x31-categorical"))):
-        workload = BY_NAME[name]
-        run.say(f"{name}: training, unless it is in the cache")
-        model = prepare(workload, size)
-        run.results["workloads"][name] = {
-            "model": model.facts,
-            "goals": dict(zip(("rows", "one_row"), workload.goals, strict=True)),
-            "limit": limits.limit(model),
-            "engines": on_engines(model, engines, settings, run.say),
-        }
+    asked = run.asked(BY_NAME, ("lightgbm-500x31", "forest-500-depth8-7classes", "lightgbm-500x31-categorical"))
+    with processes(lasting=run.quick) as alive:
+        for name in run.steps(asked):
+            workload = BY_NAME[name]
+            run.say(f"{name}: training, unless it is in the cache")
+            model = prepare(workload, size)
+            run.results["workloads"][name] = {
+                "model": model.facts,
+                "goals": dict(zip(("rows", "one_row"), workload.goals, strict=True)),
+                "limit": limits.limit(model),
+                "engines": on_engines(model, engines, settings, run.say, alive),
+            }
 
 
 def markdown(results: dict[str, Any]) -> str:
