@@ -60,9 +60,11 @@ class Size:
     rows: int = 10_000
     trees: int = 500
     tree_rows: int = 100_000
+    one_in: int = 1  # of the figures and curves
+    chains: tuple[int, ...] = (3, 5, 7, 10)
 
 
-FULL, QUICK = Size(), Size("quick", 1_000, 500, 30, 2_000)
+FULL, QUICK = Size(), Size("quick", 1_000, 500, 30, 2_000, 3, (3, 10))
 
 
 def data(rows: int, shape: tuple[int, int, int], seed: int) -> tuple[Any, Any]:
@@ -125,7 +127,7 @@ def converted(model: Any, backend: str, X: Any, without: Sequence[str] = ()) -> 
 def figures(size: Size) -> Iterator[tuple[str, str, dict[str, Call], Any]]:
     """Workloads: a group, a name, the engines, and the rows to score."""
     scored, _ = data(size.rows, SHAPE, 1)
-    for name, (group, make) in FIGURES.items():
+    for name, (group, make) in list(FIGURES.items())[:: size.one_in]:
         model = make(size)
         calls: dict[str, Call] = {SOURCE: model.predict_proba}
         for backend in BACKENDS:
@@ -169,7 +171,7 @@ def curves(size: Size) -> Iterator[tuple[str, str, dict[str, Call], Any]]:
     }
     X, y = data(size.train, (20, 0, 3), 0)
     scored, _ = data(size.rows, (20, 0, 3), 1)
-    for name, make in makers.items():
+    for name, make in list(makers.items())[:: size.one_in]:
         booster = LGBMClassifier(n_estimators=size.trees, num_leaves=31, n_jobs=1, verbose=-1)
         model = make_pipeline(SimpleImputer(), make(), booster).fit(X, y)
         yield "A curve of each column → LightGBM", name, beside_bare(model, scored), scored
@@ -187,7 +189,7 @@ def chains(size: Size) -> Iterator[tuple[str, str, dict[str, Call], Any]]:
         "LightGBM": lambda: LGBMClassifier(n_estimators=size.trees, num_leaves=31, n_jobs=1, verbose=-1),
     }
     for model_name, make in makers.items():
-        for count in (3, 5, 7, 10):
+        for count in size.chains:
             model = make_pipeline(*(step() for step in CHAIN[: count - 1]), make()).fit(X, y)
             encoded = np.ascontiguousarray(model[:-1].transform(scored))
             whole, bare = converted(model, "tvm", scored), converted(model[-1], "tvm", encoded)
