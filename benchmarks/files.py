@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,12 @@ def saved(model: Any, folder: Path, rounds: int) -> dict[str, Any]:
     return {"save(path)": measured(False), "save(path, compress=True)": measured(True)}
 
 
-def code(model: Any, folder: Path) -> dict[str, Any]:
+def code(model: Any, folder: Path, levels: Sequence[str]) -> dict[str, Any]:
     """Level of processors → bytes that its code adds to a saved model, and seconds of the processor to compile it."""
     found: dict[str, Any] = {}
     model.save(folder / "code.hbc")
     size = (folder / "code.hbc").stat().st_size
-    for level in LEVELS:
+    for level in levels:
         start = time.process_time()
         model.save(folder / "code.hbc", code=level)
         seconds = time.process_time() - start
@@ -63,8 +63,8 @@ def code(model: Any, folder: Path) -> dict[str, Any]:
     return found
 
 
-def libraries(source: Any, folder: Path) -> dict[str, int]:
-    """What is asked of a C library → its bytes."""
+def libraries(source: Any, folder: Path, quick: bool) -> dict[str, int]:
+    """What is asked of a C library → its bytes. quick: of one method only."""
     model, walked = hbc.convert(source), hbc.convert(source, strategy="walk")
     asked: dict[str, tuple[Any, dict[str, Any]]] = {
         "`predict_proba`": (model, {"methods": ["predict_proba"]}),
@@ -72,6 +72,8 @@ def libraries(source: Any, folder: Path) -> dict[str, int]:
         '`predict_proba`, `dtype="float64"`': (model, {"methods": ["predict_proba"], "dtype": "float64"}),
         '`predict_proba`, `strategy="walk"`': (walked, {"methods": ["predict_proba"]}),
     }
+    if quick:
+        del asked["all methods"]
     found = {}
     for name, (each, options) in asked.items():
         each.export(folder / "model.so", **options)
@@ -117,7 +119,7 @@ OPTIONS: dict[str, dict[str, Any]] = {}
 
 def run(run: Run) -> None:
     size = trees.QUICK if run.quick else trees.FULL
-    rounds = run.given("rounds", 7, 1)
+    rounds, levels = run.given("rounds", 7, 1), LEVELS[1:] if run.quick else LEVELS
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for each in run.steps(run.asked([FOLDER, *MODELS])):
@@ -128,4 +130,5 @@ def run(run: Run) -> None:
             model = hbc.convert(source)
             run.results["workloads"][each] = {"saved": saved(model, folder, rounds)}
             if each == MODELS[0]:
-                run.results["workloads"][each] |= {"code": code(model, folder), "libraries": libraries(source, folder)}
+                made = {"code": code(model, folder, levels), "libraries": libraries(source, folder, run.quick)}
+                run.results["workloads"][each] |= made
