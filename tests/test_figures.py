@@ -13,7 +13,7 @@ from hbc.cache import store
 from hbc.cli.serve import serve
 from hbc.compiler.tvm.nest import schedule
 from hbc.compiler.tvm.plan import plan
-from hbc.compiler.tvm.trees.gpu import forks, memory, tile_sizes
+from hbc.compiler.tvm.trees.gpu import constants, forks, memory, tile_sizes
 from hbc.compiler.tvm.trees.walk import walk
 from hbc.ir import archive
 from hbc.scoring import run
@@ -60,6 +60,7 @@ FACTS: dict[tuple[str, str], float | str] = {
     ("gpu.md", "16 KB"): tile_sizes.FEW_TILE_BYTES / 2**10,
     ("gpu.md", "32 KB"): tile_sizes.MOST_TILE_BYTES / 2**10,
     ("gpu.md", "40 KB"): tile_sizes.MOST_FEW_TILE_BYTES / 2**10,
+    ("gpu.md", "48 KB"): constants.CONSTANT_BYTES / 2**10,
     ("gpu.md", "96 KB"): schedule.MOST_SHARED / 2**10,
     ("house.md", "16 times"): walk.WALKS,
     ("scoring.md", "1 GiB"): run._bytes(inspect.signature(run.score).parameters["memory"].default) / 2**30,

@@ -46,6 +46,7 @@ from .resources import sources_of
 FMA, CONTROL = ("IMAD", "FFMA", "FMUL", "FADD", "DADD"), ("BRA", "BAR", "BSYNC", "BSSY", "EXIT", "NOP", "WARPSYNC")
 MEMORY = ("LDS", "STS", "LDG", "STG", "LDL", "STL", "LD", "LDC")
 ROWS, FEATURES, TREES = 1024, 28, 500
+WALKS = 8
 
 
 def pipe(instruction: str) -> str:
@@ -355,10 +356,14 @@ def training_data(rng: np.random.Generator) -> tuple[Array, Array]:
     return X, X[:, 0] + X[:, 1] * np.sign(X[:, 2]) + np.sin(3 * X[:, 3]) * X[:, 4] + 0.1 * rng.normal(size=len(X))
 
 
-def main() -> None:
+def data() -> tuple[Array, Array, Array]:
+    """(X, y, rows that models are not fitted to)."""
     rng = np.random.default_rng(0)
-    X, y = training_data(rng)
-    rows = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
+    return *training_data(rng), rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
+
+
+def main() -> None:
+    X, y, rows = data()
     print(
         "| model | strategy | instructions | ALU | FMA | wavefronts: top + nodes + ranks + value | lines of L1 | sectors of L2 "
         "| of L2 if L1 keeps a tree | clocks | M rows/s of 500 trees | beside the walks, for a tree: instructions, ALU, FMA, wavefronts "
@@ -375,12 +380,7 @@ def main() -> None:
         op = trees_of(model)
         ranked = sorted((name for name, form in FORMS.items() if form.fits(op)), key=cycles(op).__getitem__)
         for strategy in ranked[:strategies]:
-            source = next(
-                source
-                for method, source in sources_of(model, strategy=strategy)
-                if method in ("f32 predict", "f32 predict_proba")
-            )
-            line = counted(op, rows, FORMS[strategy], source.text)
+            line = counted(op, rows, FORMS[strategy], source_of(model, strategy))
             print(f"| {name} | {strategy} | {' | '.join(map(str, line))} |", flush=True)
         if "unlimited" in name:
             costs = ", ".join(f"{cost:.1f}" for cost in paired_forks(op, rows))
@@ -392,8 +392,15 @@ def main() -> None:
                 )
 
 
+def source_of(model: Any, strategy: str) -> str:
+    """The kernels of a fitted model's main method."""
+    named = sources_of(model, strategy=strategy)
+    return next(source.text for method, source in named if method in ("f32 predict", "f32 predict_proba"))
+
+
 def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) -> list[str]:
-    """A line of the table, from the instructions on."""
+    """A line of the table, from the instructions on: WALKS is the place of the rows per second of the walks alone, the last one those of
+    the whole kernel."""
     code, walk = walking_loop(disassembled(source), max(kernels_of(source)).name, form.bits)
     loop = code[walk.start : walk.stop]
     pipes = Counter(pipe(instruction.text) for instruction in loop)
@@ -402,6 +409,7 @@ def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) 
     if issubclass(form, Levels):
         together = form.top_levels(int(op.depths.max()), rows_of_thread)
         picks, top = form.picks(op), form.reads_of_top(op, form.picks(op))
+        assert form.in_constants(op, picks) == ("__constant__" in source)
     far = walked_forks(op, rows) if issubclass(form, FarLinks) else None
     steps = LEVELS * far.turns if far else float(op.depths.max() if issubclass(form, Levels) else op.depths.mean())
     # A round of the loop is one tree for the rows of a thread, or as many steps as it has reads of ranks.

@@ -53,6 +53,7 @@ template <class T> T from_bits(uint64_t raw) {
 #define gridDim emu::grid_size
 #define __global__
 #define __device__ static
+#define __constant__ static const
 #define __forceinline__ inline
 #define __restrict__
 #define __launch_bounds__(...)

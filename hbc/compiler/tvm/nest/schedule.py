@@ -239,10 +239,17 @@ class GpuTiles(GpuSchedule):
     tree_kernels: tuple[str, ...] = ("walk", "levels", "wide_levels", "links", "far_links", "wide_links")
 
     def __init__(
-        self, threads: int, shared: int, few: GpuFewRows | None = None, few_rows: int = 0, rows_of_thread: int = ROWS_OF_WORD
+        self,
+        threads: int,
+        shared: int,
+        few: GpuFewRows | None = None,
+        few_rows: int = 0,
+        rows_of_thread: int = ROWS_OF_WORD,
+        constant_bytes: int = 0,
     ) -> None:
-        """threads: of a block. shared: the bytes of its shared memory."""
+        """threads: of a block. shared: the bytes of its shared memory. constant_bytes: of constant memory, for an ensemble."""
         self.threads, self.shared, self.few, self.few_rows = threads, shared, few, few_rows
+        self.constant_bytes = constant_bytes
         self.rows_of_thread = rows_of_thread
         self.plane_rows = threads * self.rows_of_thread
         """The rows of a block, which nodes of trees count in (trees/gpu/levels.py)."""

@@ -43,7 +43,9 @@ class GraphMethods:
         """The TIR function of a method, or of several that are computed together."""
         if (method, bounded, len(accepted)) not in self._kernels:
             outputs, dialect = (*map(self._on_own_inputs, accepted), *self._outputs(method)), self.machine.dialect
-            schedule = schedule_for(outputs, self.machine.schedule) if self.machine.shares else self.machine.schedule
+            schedule = self.machine.schedule
+            if self.machine.shares:
+                schedule = schedule_for(outputs, schedule, [node for nodes in self.graph.outputs.values() for node in nodes])
             if accepted:  # what conditions and outputs are both computed from is computed once
                 outputs = rewrite(Graph((), {"": outputs}), lambda node: None).outputs[""]
             flatten = schedule.flattens and not accepted

@@ -21,6 +21,7 @@ from hbc.compiler.tvm.nest.schedule import (
     Schedule,
     staged_stride,
 )
+from hbc.compiler.tvm.trees.gpu.constants import CONSTANT_BYTES
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
 from hbc.compiler.tvm.trees.gpu.lanes import fits_lanes, rows_of_lanes, rows_of_planes, shared_bytes_of_lanes
 from hbc.compiler.tvm.trees.gpu.levels import Levels
@@ -55,13 +56,10 @@ H200 = SMS * 1.75e9 * 32
 """Clocks times rows of a warp, of all SMs in a second."""
 
 
-def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
-    """The schedule of a method for a GPU: `GpuTiles` if the strategy of some trees asks for it and they fit, else `usual`."""
-    nodes = [
-        node
-        for node in topological(outputs)
-        if isinstance(op := node.op, TreeEnsemble) and op.strategy in FORMS and FORMS[op.strategy].fits(op)
-    ]
+def schedule_for(outputs: Sequence[Node], usual: Schedule, others: Sequence[Node] = ()) -> Schedule:
+    """The schedule of a method for a GPU: `GpuTiles` if the strategy of some trees asks for it and they fit, else `usual`. others: the
+    outputs of other methods, whose code may lie in the same module."""
+    nodes = _tiled(outputs)
     tiled = [(op, FORMS[op.strategy]) for op in (node.op for node in nodes) if isinstance(op, TreeEnsemble)]
     if not tiled:
         return usual
@@ -80,7 +78,17 @@ def schedule_for(outputs: Sequence[Node], usual: Schedule) -> Schedule:
             lanes = GpuLaneTrees(of_lanes, *_with_staged(outputs, shared_of_lanes, GpuLaneTrees.together))
             lane_rows = min(LANE_ROWS, *(rows_of_lanes(op, form) for op, form in tiled))
         few = GpuFewRows(plane_rows, *_with_staged(outputs, shared_of_few, GpuFewRows.together), lanes, lane_rows)
-    return GpuTiles(threads * WORD // rows, shared, few, FEW_ROWS, rows)
+    constant_bytes = CONSTANT_BYTES // len(_tiled([*outputs, *others]))
+    return GpuTiles(threads * WORD // rows, shared, few, FEW_ROWS, rows, constant_bytes)
+
+
+def _tiled(outputs: Sequence[Node]) -> list[Node]:
+    """The ensembles of which some outputs are made that run in a form of `FORMS`."""
+    return [
+        node
+        for node in topological(outputs)
+        if isinstance(op := node.op, TreeEnsemble) and op.strategy in FORMS and FORMS[op.strategy].fits(op)
+    ]
 
 
 def _with_staged(outputs: Sequence[Node], shared: int, rows: int) -> tuple[int, dict[str, int]]:

@@ -14,6 +14,7 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import ROWS_OF_WORD
 from hbc.compiler.tvm.tir.dialect import Expr
+from hbc.compiler.tvm.trees.gpu.constants import CONSTANT_BYTES, read_constants
 from hbc.compiler.tvm.trees.gpu.pairs import paired_trees
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
@@ -23,6 +24,7 @@ from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD, Bounds, PackedTrees,
 from hbc.compiler.tvm.trees.gpu.work import clocks, work
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
+from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
 
@@ -47,14 +49,16 @@ PAIRED_LEVELS = 6
 PAIR_MASK = 0xFE
 """The bits of a last node that have the number of its pair of leaves: free in nodes of words."""
 WORK_OF_TOP = {
-    ROWS_OF_WORD: {0: work(2.0, 0.0, 2.0, 0.0), 2: work(10.2, 6.4, 2.3, 0.0), 3: work(19.4, 12.8, 4.1, 0.0)},
-    MOST_ROWS: {0: work(1.0, 0.0, 1.0, 0.0), 2: work(7.7, 4.7, 1.6, 0.0), 3: work(15.1, 9.7, 3.1, 0.0)},
+    ROWS_OF_WORD: {0: work(2.0, 0.0, 2.0, 0.0), 2: work(9.8, 5.5, 2.3, 0.0), 3: work(18.2, 10.5, 3.6, 0.0)},
+    MOST_ROWS: {0: work(1.0, 0.0, 1.0, 0.0), 2: work(7.1, 3.9, 1.4, 0.0), 3: work(13.9, 8.0, 2.8, 0.0)},
 }
 """The work of the first levels and of the loop over trees, by the rows of a thread, without reads of shared memory."""
+WORK_OF_TOP_IN_TILE = work(1.2, 2.0, 0.4, 0.0)
+"""What the first three levels have more if their nodes are read from the tile and taken apart."""
 WORK_OF_PAIR = work(1.6, 1.7, 0.0, 0.0)
 """What the last step has more if it ends at a pair of leaves."""
-WORK_OF_PICK = work(0.2, 2.0, -0.9, -0.5)
-"""What a level has more if rows pick their nodes from all of them."""
+WORK_OF_PICK = work(0.2, 2.0, -0.9, 0.0)
+"""What a level has more if rows pick their nodes from all of them, without reads of shared memory."""
 WORK_OF_STEP = {WORD: work(6.0, 2.0, 2.0, 2.0), WORD // 2: work(7.0, 2.0, 3.0, 2.0)}
 """The work of a level below, by the bytes of a node: a read of the node, and one of the plane."""
 BEYOND_BANKS = 0.45
@@ -67,6 +71,13 @@ WORK_OF_LARGEST = {2: work(9.0, 7.0, 2.0, 0.0), 3: work(16.7, 11.3, 5.8, 0.0)}
 """The work for the largest value of a leaf that has all but that one (shares.py), by the classes: beyond that for the others."""
 WORK_OF_TREE, WORK_OF_PIECE = work(0.7, 0.2, 0.0, 0.0), work(0.031, 0.0135, 0.008, 0.0025)
 """The work for a tree beside the walk, and for each 16 bytes of it: copies."""
+
+
+@record
+class PackedLevels(PackedTrees):
+    """constants u32[T, C]: what constant memory may have of the first nodes of each tree; None: nothing."""
+
+    constants: Array | None
 
 
 class Levels(TiledTrees):
@@ -86,12 +97,12 @@ class Levels(TiledTrees):
     pairs of banks. Two reads of words, each from 32 banks, meet in banks less often.
 
     The first two or three levels are walked for four rows of a thread at once. Their nodes are few enough to compare all of them. A word
-    of a plane has the bytes of four rows, and six or seven instructions tell which are above a rank. So these rows share the reads of nodes
-    and of planes. Where a thread has eight rows, it reads these nodes and takes them apart once for all of them. So at depth 4 these are 4
-    wavefronts for the nodes and planes of all levels instead of 8.
+    of a plane has the bytes of four rows, and five instructions tell which are above a rank. So these rows share the reads of planes. The
+    nodes are constants of the code (constants.py), if there are not too many: 1 instruction and 0.5 (eight rows a thread) to 1 wavefront
+    less for a row and tree than from the tile.
 
-    Where reads are the limit, a thread with eight rows reads all nodes of the next level once: eight bytes of planes and eight of ranks.
-    From these, one instruction picks the byte of a row. So a step there takes half a wavefront less.
+    Where reads are the limit, a thread with eight rows reads all nodes of the next level once: eight bytes of planes and eight of ranks,
+    of constants too. From these, one instruction picks the byte of a row. So a step there takes a wavefront less.
 
     In trees of six levels, last nodes share pairs of leaves (pairs.py). The bits 1 to 7 of such a node are the number of its pair:
 
@@ -103,6 +114,9 @@ class Levels(TiledTrees):
 
     name = "levels"
     reads_of_word = READS_OF_WORD
+    work_of_pick = WORK_OF_PICK
+    picks_from_tile = True
+    """Whether tiles have the nodes once more from which rows pick. None of them may be swapped then."""
 
     def __init__(self, f: Block, node: Node) -> None:
         super().__init__(f, node)
@@ -111,6 +125,11 @@ class Levels(TiledTrees):
         rows = self.schedule.plane_rows
         self.plane = tirx.const(-rows * self.bits // 8 & PLANE_BYTES - 1, "uint32")
         self.row_bits = rows.bit_length() - 1
+        assert isinstance(self.packed, PackedLevels)
+        table = self.packed.constants
+        fits = table is not None and 0 < table.nbytes <= self.schedule.constant_bytes
+        self.constants = table if fits and self.count >= ROWS_OF_WORD else None
+        """What constant memory has of the first nodes of each tree; None: they are read from the tile."""
 
     @classmethod
     def rows_of_thread(cls, op: TreeEnsemble) -> int:
@@ -128,7 +147,7 @@ class Levels(TiledTrees):
     @classmethod
     def work(cls, op: TreeEnsemble) -> Array:
         copies = (WORK_OF_TREE + WORK_OF_PIECE * (cls.layout_of(op).tree // PIECE)) * (ROWS_OF_WORD / cls.rows_of_thread(op))
-        picks = WORK_OF_PICK * float(cls.picks(op))
+        picks = cls.work_of_picks(op) * float(cls.picks(op))
         return op.n_trees * ((cls.work_of_walk(op) + picks + copies) * cls.walks(op) + cls.work_of_values(op))
 
     @classmethod
@@ -147,7 +166,8 @@ class Levels(TiledTrees):
         reads = work(0.0, 0.0, 0.0, cls.reads_of_top(op, False))
         beyond = work(0.0, 0.0, 0.0, BEYOND_BANKS if depth == MOST_LEVELS else 0.0)
         pair = WORK_OF_PAIR * float(cls.has_pairs(op))
-        return WORK_OF_TOP[rows][top] + reads + WORK_OF_STEP[node_bytes(depth)] * (depth - top) + pair + beyond
+        in_tile = WORK_OF_TOP_IN_TILE * float(top == MOST_TOP and not cls.in_constants(op, False))
+        return WORK_OF_TOP[rows][top] + in_tile + reads + WORK_OF_STEP[node_bytes(depth)] * (depth - top) + pair + beyond
 
     @classmethod
     def layout_of(cls, op: TreeEnsemble) -> Layout:
@@ -163,7 +183,23 @@ class Levels(TiledTrees):
         if cls.rows_of_thread(op) < MOST_ROWS or depth_of(op) <= MOST_TOP:
             return False
         tree = cls.work_of_walk(op) + cls.work_of_values(op)
-        return clocks(tree + WORK_OF_PICK) < clocks(tree)
+        return clocks(tree + cls.work_of_picks(op)) < clocks(tree)
+
+    @classmethod
+    def work_of_picks(cls, op: TreeEnsemble) -> Array:
+        """What a level has more if rows pick their nodes: reads of the words that they share, less one."""
+        return cls.work_of_pick + work(0.0, 0.0, 0.0, cls.reads_of_top(op, True) - cls.reads_of_top(op, False) - 1)
+
+    @classmethod
+    def constant_words(cls, depth: int, picks: bool) -> int:
+        """The words that constant memory may have of the first nodes of a tree: two of each, and six of those from which rows pick."""
+        top = top_levels(depth, MOST_ROWS)
+        return 2 * ((1 << top) - 1) + 2 * PICKED // WORD * picks + 2 * picks if top else 0
+
+    @classmethod
+    def in_constants(cls, op: TreeEnsemble, picks: bool) -> bool:
+        """Whether the first nodes of all trees have room in constant memory, where no other ensemble is."""
+        return 0 < op.n_trees * cls.constant_words(depth_of(op), picks) * WORD <= CONSTANT_BYTES
 
     @classmethod
     def has_pairs(cls, op: TreeEnsemble) -> bool:
@@ -182,12 +218,12 @@ class Levels(TiledTrees):
 
     @classmethod
     def reads_of_top(cls, op: TreeEnsemble, picks: bool) -> float:
-        """Wavefronts of the first levels for a warp of rows. The rows of a thread share a read of nodes, of two or four words, and four of
-        them a read of each plane. picks: with the nodes from which rows pick, whose reads they share."""
+        """Wavefronts of the first levels for a warp of rows. Four rows of a thread share a read of each plane, and all of them a read of
+        nodes, of two or four words, if these are in no constants. picks: with the nodes from which rows pick, whose reads they share."""
         rows = cls.rows_of_thread(op)
         top = cls.top_levels(depth_of(op), rows)
-        picked = 2 * PICKED / WORD / rows if picks else 0.0
-        return (1 << top >> 1) / rows + ((1 << top) - 1) / ROWS_OF_WORD + picked if top else 0.0
+        nodes = 0.0 if cls.in_constants(op, picks) else (1 << top >> 1) + (2 * PICKED / WORD if picks else 0.0)
+        return nodes / rows + ((1 << top) - 1) / ROWS_OF_WORD if top else 0.0
 
     @classmethod
     def tree_bytes(cls, op: TreeEnsemble) -> Array:
@@ -196,10 +232,10 @@ class Levels(TiledTrees):
     @classmethod
     def pack(cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, rows: int) -> PackedTrees:
         layout, perfect = cls.layout_of(op), cls.perfect(op)
-        count = len(perfect.splits)
+        count, constants = len(perfect.splits), cls.first_constants(op, ranked, planes, perfect, rows)
         values = values_of(op)[perfect.leaves].transpose(0, 2, 1)[..., None].view(np.uint32)  # [trees, columns, leaves, words]
         first, nodes = cls.nodes(ranked, planes, perfect, rows)
-        if cls.picks(op):
+        if cls.picks(op) and cls.picks_from_tile:
             first = np.concatenate([first, _picked(ranked, planes, perfect)], axis=1)
         if perfect.pairs is not None:
             nodes[:, -perfect.pairs.shape[1] :] += 2 * perfect.pairs
@@ -213,7 +249,7 @@ class Levels(TiledTrees):
         for start, part in parts:
             own = part.reshape(count, -1).view(np.uint8)
             packed[:, start : start + own.shape[1]] = own
-        return PackedTrees(planes, *cls.tiles_of(op), words)
+        return PackedLevels(planes, *cls.tiles_of(op), words, constants)
 
     @classmethod
     def perfect(cls, op: TreeEnsemble) -> PerfectTrees:
@@ -235,10 +271,37 @@ class Levels(TiledTrees):
         first = first[:, 0::2] + (place[:, 1 : 1 << top : 2] // rows) + (MOST_IN_PLANE - rank[:, 1 : 1 << top : 2] << 24)
         return first.astype(np.uint32) if top else first[:, :0], nodes
 
+    @classmethod
+    def first_constants(
+        cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, perfect: PerfectTrees, rows: int
+    ) -> Array | None:
+        """u32[T, C]: what constant memory may have of the first nodes of each tree; None: nothing. rows: of a block.
+
+        Of each node these are the byte where its plane begins, and 255 - rank four times, which are more bytes than in a tile but fewer
+        instructions. Of the nodes from which rows pick: the words that a tile has of them, and what `pick` takes away of both.
+        """
+        top = top_levels(depth_of(op), MOST_ROWS)
+        if not top:
+            return None
+        own = perfect.splits[:, 1 : 1 << top]
+        place = np.append(planes.number[ranked.split_plane], 0)[own] * rows
+        least = (MOST_IN_PLANE - np.append(ranked.split_rank, MOST_IN_PLANE)[own]) * 0x01010101
+        parts = [np.stack([place, least], axis=2).reshape(len(own), -1)]
+        if cls.picks(op):
+            picked = _picked(ranked, planes, perfect)
+            others = (picked[:, ::2].astype(np.int64) & 0xFF) * 0x01010100 * np.array([rows, 1])  # the lower words of these
+            parts += [picked, others]
+        return np.ascontiguousarray((np.concatenate(parts, axis=1) & 0xFFFFFFFF).astype(np.uint32))
+
     def enter(self, tile: Bounds, place: Expr) -> None:
         self.first = self.begin(place, 1)
+        if self.constants is not None:
+            self.first_constant = T.Bind(tile.first_tree * self.constants[:1].nbytes)
 
     def walk(self, tree: Expr) -> None:
+        if self.constants is not None:
+            at = tree * self.constants[:1].nbytes + self.first_constant
+            self.words_of_top = read_constants(self.constants, at)
         first = T.Bind(tree * self.layout.tree + self.first)
         self.words_of_tree = self.schedule.view("uint32", first)
         self.nodes_of_tree = self.schedule.view(f"uint{8 * self.layout.node}", first)
@@ -248,7 +311,7 @@ class Levels(TiledTrees):
         else:
             for row in self.rows:
                 T.buffer_store(self.at, tirx.const(0, "uint32"), [row])
-        if picks := self.count == MOST_ROWS and self.picks(self.op):
+        if picks := self.rows_pick():
             self.pick()
         for level in range(top + picks, self.depth):
             nodes = [T.Bind(self.node_at((1 << level) + tirx.Cast("int32", self.at[row]))) for row in self.rows]
@@ -269,17 +332,25 @@ class Levels(TiledTrees):
             else:
                 self.go(row, above)
 
+    def rows_pick(self) -> bool:
+        """Whether the rows of this thread pick their nodes of the level below the first ones."""
+        return self.count == MOST_ROWS and self.picks(self.op)
+
     def pick(self) -> None:
         """Emit the step of each row of the thread from the node that it picks.
 
         The selector of a byte is the row's place. Its other digits are 0, so the bytes above the one that is picked are those of the first
         node. They are taken away once for all rows: from the place of the thread's bytes, and from the rank.
         """
-        words = [T.Bind(self.words_of_tree[PIECE // WORD + i]) for i in range(2 * PICKED // WORD)]
-        planes, ranks = words[:2], words[2:]
-        others = [_bytes_of(low, 0x0004) for low in (planes[0], ranks[0])]
         shift = tirx.const(self.row_bits, "uint32")
-        own = T.Bind(tirx.Cast("uint32", self.own) - tirx.shift_left(others[0], shift))
+        if self.constants is None:
+            words = [T.Bind(self.words_of_tree[PIECE // WORD + i]) for i in range(2 * PICKED // WORD)]
+            others = [_bytes_of(words[0], 0x0004) << shift, _bytes_of(words[2], 0x0004)]
+        else:
+            *words, plane, rank = self.words_of_top[-2 * PICKED // WORD - 2 :]
+            others = [plane, rank]
+        planes, ranks = words[:2], words[2:]
+        own = T.Bind(tirx.Cast("uint32", self.own) - others[0])
         beside = T.Bind(others[1])
 
         picked = T.alloc_buffer((2, self.count), "uint32", scope="local")
@@ -304,17 +375,29 @@ class Levels(TiledTrees):
 
     def walk_top(self, top: int) -> None:
         """Walk the first levels."""
+        nodes = self.first_nodes(top)
         for word in range(self.count // ROWS_OF_WORD):
-            self._walk_top(top, word)
+            self._walk_top(top, nodes, word)
 
-    def _walk_top(self, top: int, word: int) -> None:
+    def first_nodes(self, top: int) -> list[tuple[Expr, Expr]]:
+        """(where the plane's bytes of this thread begin, 255 - rank in each of four bytes) of each node of the first levels."""
+        if self.constants is not None:
+            words = self.words_of_top
+            return [
+                (tirx.bitwise_or(tirx.Cast("int32", words[i]), self.own), words[i + 1]) for i in range(0, (2 << top) - 2, 2)
+            ]
+        pairs, found = [T.Bind(self.words_of_tree[i]) for i in range(1 << top - 1)], []
+        for node in range(1, 1 << top):
+            pair, half = pairs[node // 2], node % 2
+            place = tirx.shift_left(pair, tirx.const(self.row_bits, "uint32")) if half else pair
+            place = tirx.bitwise_or(tirx.Cast("int32", tirx.bitwise_and(place, self.plane)), self.own)
+            found.append((place, T.Bind(_bytes_of(pair, 0x3333 if half else 0x2222))))
+        return found
+
+    def _walk_top(self, top: int, first: Sequence[tuple[Expr, Expr]], word: int) -> None:
         """Walk the first levels for four rows of the thread at once, whose bytes are a word. All rows of a block read the same nodes there.
-        word: which word of the thread's."""
-        pairs = [T.Bind(self.words_of_tree[i]) for i in range(1 << top - 1)]
-        above = [
-            tirx.const(0, "uint32"),
-            *(T.Bind(self._above(pairs[node // 2], node % 2, word)) for node in range(1, 1 << top)),
-        ]
+        first: see `first_nodes`. word: which word of the thread's."""
+        above = [tirx.const(0, "uint32"), *(T.Bind(self._above(*node, word)) for node in first)]
         places, right = tirx.const(0, "uint32"), list[Expr]()
         for level in range(top):
             nodes = above[1 << level : 2 << level]
@@ -327,17 +410,13 @@ class Levels(TiledTrees):
         for row in range(ROWS_OF_WORD):
             T.buffer_store(self.at, _bytes_of(places, 0x4440 | row), [word * ROWS_OF_WORD + row])
 
-    def _above(self, pair: Expr, half: int, word: int) -> Expr:
-        """Bit 7 of each byte: whether the byte of a row is above the rank of a node. pair: the word of two nodes. half: 0 or 1, which one.
-        word: of the thread's rows.
+    def _above(self, place: Expr, least: Expr, word: int) -> Expr:
+        """Bit 7 of each byte: whether the byte of a row is above the rank of a node (`first_nodes`). word: of the thread's rows.
 
         It is the carry of `byte + 255 - rank`: the majority of the highest bits of both and of what the lower bits carry.
         """
         low = tirx.const(0x7F7F7F7F, "uint32")
-        node = tirx.shift_left(pair, tirx.const(self.row_bits, "uint32")) if half else pair
-        place = tirx.bitwise_or(tirx.Cast("int32", tirx.bitwise_and(node, self.plane)), self.own)
         bytes_ = T.Bind(self.words[tirx.shift_right(place, tirx.const(2, "int32")) + word * self.schedule.words])
-        least = T.Bind(_bytes_of(pair, 0x3333 if half else 0x2222))
         carry = T.Bind(tirx.Add(tirx.bitwise_and(bytes_, low), tirx.bitwise_and(least, low)))
         return tirx.bitwise_or(tirx.bitwise_and(bytes_, least), tirx.bitwise_and(tirx.bitwise_or(bytes_, least), carry))
 
@@ -405,7 +484,7 @@ def _making(form: type[Levels]) -> partial[PerfectTrees]:
 
 def _perfect(form: type[Levels], op: TreeEnsemble) -> PerfectTrees:
     depth, ranked = depth_of(op), form.ranked(op)
-    top = top_levels(depth, MOST_ROWS) + form.picks(op)
+    top = top_levels(depth, MOST_ROWS) + form.picks(op) * form.picks_from_tile
     if form.has_pairs(op):
         return paired_trees(op, ranked, in_order(op), depth, top, values_of(op))
     return perfect_trees(op, ranked, in_order(op), depth, top)

@@ -24,10 +24,14 @@ MOST_RANK = (1 << 15) - 1
 """The greatest rank. No threshold has it."""
 RANK_BIT = 16
 """The lowest bit of the rank in a node."""
+WITHOUT_MARK = 0xFFFE
+"""A rank without its mark."""
 TOP_LEVELS = 2
 """The levels whose nodes are read once for all rows of a thread."""
 WORK_OF_TOP, WORK_OF_STEP = work(14.2, 8.2, 3.7, 0.0), work(7.0, 3.0, 2.0, 2.0)
 """The work of the first levels and of the loop over trees, without reads of shared memory; and that of a level below."""
+WORK_OF_PICK = work(-0.1, -2.9, 3.1, 0.0)
+"""What the first three levels have more if their nodes are made of constants, without reads of shared memory."""
 BEYOND_BANKS = {7: 0.2, 8: 0.4}
 """Wavefronts of a warp that reads nodes of the levels 6 and 7, beside the first of each, by the levels of trees."""
 READS_OF_WORD = {6: 1.0, 7: 1.15, 8: 1.25}
@@ -48,7 +52,8 @@ class WideLevels(Levels):
 
     which is one multiplication and addition of the doubled rank, after one instruction that takes the mark away where NaN go right.
 
-    All rows of a thread share the reads of the nodes of the first two levels, and two of them that of a rank in the first one.
+    Nodes of the first three levels are made of constants of the code (constants.py), if there are not too many: two wavefronts less for a
+    row and tree. Otherwise all rows of a thread share the reads of those of two levels. Two rows share that of a rank in the first one.
 
     In trees of six levels or more, last nodes share pairs of leaves (pairs.py). The bits 1 to 7 of such a node are the number of its pair:
 
@@ -63,6 +68,8 @@ class WideLevels(Levels):
     bits = 16
     mark = 1
     stages = True
+    work_of_pick = WORK_OF_PICK
+    picks_from_tile = False
 
     @classmethod
     def ranked(cls, op: TreeEnsemble) -> RankedTrees:
@@ -103,9 +110,34 @@ class WideLevels(Levels):
 
     @classmethod
     def reads_of_top(cls, op: TreeEnsemble, picks: bool) -> float:
-        """Four words of nodes for all rows, a word of ranks for two of them, and a rank for each."""
+        """A word of ranks for two rows and a rank for each; and four words of nodes for all of them, if these are in no constants."""
         top = cls.top_levels(depth_of(op), ROWS_OF_WORD)
-        return (1 << top) / ROWS_OF_WORD + 0.5 + 1 if top else 0.0
+        nodes = 0.0 if cls.in_constants(op, picks) else (1 << top) / ROWS_OF_WORD
+        return nodes + 0.5 + 1 if top else 0.0
+
+    @classmethod
+    def picks(cls, op: TreeEnsemble) -> bool:
+        return depth_of(op) > TOP_LEVELS and cls.in_constants(op, True)
+
+    @classmethod
+    def constant_words(cls, depth: int, picks: bool) -> int:
+        return (4 + 4 * picks) * (depth >= TOP_LEVELS)
+
+    @classmethod
+    def first_constants(
+        cls, op: TreeEnsemble, ranked: RankedTrees, planes: PackedPlanes, perfect: PerfectTrees, rows: int
+    ) -> Array | None:
+        """The first node, and what takes the marks away there; the left one below, and what lies between it and the right one: `right -
+        left`. Of the level below four words (`pick`)."""
+        depth = depth_of(op)
+        if depth < TOP_LEVELS:
+            return None
+        first, left, right, *below = cls.nodes(ranked, planes, perfect, rows)[1][:, 1 : 2 << TOP_LEVELS].T
+        words = [first, first | WITHOUT_MARK, left, right - left]
+        if cls.picks(op):
+            apart = below[1] - below[0], below[3] - below[2]
+            words += [below[0], below[2] - below[0] - 2 * apart[1], apart[0], apart[1] - apart[0]]
+        return np.ascontiguousarray((np.stack(words, axis=1) & 0xFFFFFFFF).astype(np.uint32))
 
     @classmethod
     def nodes(cls, ranked: RankedTrees, planes: PackedPlanes, perfect: PerfectTrees, rows: int) -> tuple[Array, Array]:
@@ -121,7 +153,11 @@ class WideLevels(Levels):
 
     def walk_top(self, top: int) -> None:
         assert top == TOP_LEVELS
-        first, *second = (T.Bind(self.node_at(tirx.const(place, "int32"))) for place in range(1, 1 << TOP_LEVELS))
+        if self.constants is None:
+            first, *second = (T.Bind(self.node_at(tirx.const(place, "int32"))) for place in range(1, 1 << TOP_LEVELS))
+            marks = T.Bind(tirx.bitwise_or(first, tirx.const(WITHOUT_MARK, "uint32")))
+        else:
+            first, marks, *second = self.words_of_top
         place = tirx.bitwise_or(tirx.Cast("int32", tirx.bitwise_and(first, self.plane)), self.own)
         at_word = T.Bind(tirx.shift_right(place, tirx.const(2, "int32")))
         words = [T.Bind(self.words[at_word + number * self.schedule.words]) for number in range(self.count // 2)]
@@ -130,16 +166,38 @@ class WideLevels(Levels):
             rank = tirx.bitwise_and(
                 tirx.shift_right(words[row // 2], tirx.const(row % 2 * 16, "uint32")), tirx.const(0xFFFF, "uint32")
             )
-            above = T.Bind(self.above(first, T.Bind(rank)))
+            above = T.Bind(_above(first, tirx.bitwise_and(rank, marks)))
             T.buffer_store(self.at, tirx.const(0, "uint32"), [row])
             self.go(row, above)
-            right = tirx.LT(tirx.reinterpret("int32", above), tirx.const(0, "int32"))
-            nodes.append(T.Bind(tirx.Select(right, second[1], second[0])))
+            if self.constants is None:
+                right = tirx.LT(tirx.reinterpret("int32", above), tirx.const(0, "int32"))
+                nodes.append(T.Bind(tirx.Select(right, second[1], second[0])))
+            else:
+                nodes.append(T.Bind(second[0] + self.at[row] * second[1]))
+        self.sides = [T.Bind(self.at[row]) for row in self.rows]
         self.step(nodes)
 
+    def rows_pick(self) -> bool:
+        return self.constants is not None and self.picks(self.op)
+
+    def pick(self) -> None:
+        """Emit the step of each row of the thread from a node of the third level, which three multiplications and additions make of four
+        words. They say of a left or right second node: its left child, less twice what is between both; and what is between them."""
+        left, more_left, apart, more_apart = self.words_of_top[4:]
+        self.step(
+            [
+                T.Bind(left + side * more_left + self.at[row] * (apart + side * more_apart))
+                for row, side in zip(self.rows, self.sides, strict=True)
+            ]
+        )
+
     def above(self, node: Expr, rank: Expr) -> Expr:
-        marked = tirx.bitwise_and(rank, tirx.bitwise_or(node, tirx.const(0xFFFE, "uint32")))
-        return node + marked * tirx.const((1 << 31) - (1 << RANK_BIT - 1), "uint32")
+        return _above(node, tirx.bitwise_and(rank, tirx.bitwise_or(node, tirx.const(WITHOUT_MARK, "uint32"))))
+
+
+def _above(node: Expr, rank: Expr) -> Expr:
+    """A word whose highest bit says whether a row goes right. rank: with its mark, where the node is for it."""
+    return node + rank * tirx.const((1 << 31) - (1 << RANK_BIT - 1), "uint32")
 
 
 _ranked = partial(ranked_trees, most=MOST_RANK)
