@@ -1,7 +1,8 @@
 """What the tree kernels for many rows execute beside the walks: ranks of rows, copies of tiles, sums, results.
 
 nvcc says of each instruction from which line of the source it is. So it is executed as often as the loops around that line say, whose
-rounds follow from the model. Where nvcc has written the code of a round several times, it reads memory at as many places.
+rounds follow from the model, if it lies in these loops: nvcc puts before a loop what is alike in all rounds. Where nvcc has written the
+code of a round several times, it reads memory at as many places.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ ALL, WAVEFRONTS = "all", "wavefronts"
 
 
 class Instruction(NamedTuple):
-    """An instruction of a kernel, and the line of the source from which it is."""
+    """An instruction of a kernel, the line of the source from which it is, and the loops in which nvcc has put it, by the lines of their
+    branches back. What is alike in all rounds of a loop lies before it, whatever its line."""
 
     text: str
     line: int
+    loops: frozenset[int] = frozenset()
 
 
 class Beside(NamedTuple):
@@ -129,10 +132,13 @@ def beside(
         for width, size in ((x.shape[1], x.itemsize), (op.n_outputs, op.values.itemsize))
     )
     found = Beside(Counter(), Counter())
-    for number, (text, line) in enumerate(code):
+    # Where the code of a round is written several times, some of it lies behind the loop, for the last rounds.
+    once = {loop.first for loop in loops if written(loop) == 1 and any(loop.first in each.loops for each in code)}
+    for number, (text, line, within_loops) in enumerate(code):
         if number in walk:
             continue
         around = inner[line].around() if line in inner else []
+        around = [loop for loop in around if loop.first in within_loops or loop.first not in once]
         times = float(np.prod([loop.rounds for loop in around])) / rows
         into = found.trees if tile in around else found.rows
         into[pipe(text)] += times

@@ -94,7 +94,12 @@ def walking_loop(text: str, kernel: str, bits: int) -> tuple[list[Instruction], 
         if reads[loop]
         and not any(other != loop and other[0] >= loop[0] and other[-1] <= loop[-1] and reads[other] for other in loops)
     ]
-    return instructions, max(inner, key=reads.__getitem__)
+    around: list[set[int]] = [set() for _ in instructions]
+    for loop in loops:
+        for number in loop:
+            around[number].add(instructions[loop[-1]].line)
+    found = [each._replace(loops=frozenset(own)) for each, own in zip(instructions, around, strict=True)]
+    return found, max(inner, key=reads.__getitem__)
 
 
 def rank_reads(instructions: Sequence[Instruction], bits: int) -> int:

@@ -166,6 +166,7 @@ DISASSEMBLED = """
         /*0060*/                   LDS.U16 R0, [R1] ;
         /*0070*/              @!P0 BRA `(.L_x_3) ;
         /*0080*/                   LDS.U16 R0, [R1] ;
+	//## File "/tmp/kernel.cu", line 5
         /*0090*/              @!P1 BRA `(.L_x_2) ;
 """
 
@@ -174,9 +175,11 @@ def test_the_loop_that_is_counted() -> None:
     """The inner one that reads ranks, of the kernel of that name: not the one with more reads of words, nor the one around it."""
     code, walk = walking_loop(DISASSEMBLED, "many", 16)
     loop = [code[number] for number in walk]
-    assert [(text.split()[0], line) for text, line in loop] == [("LDG.E.64", 7), ("LDS.U16", 8), ("@!P0", 8)]
+    assert [(text.split()[0], line) for text, line, _ in loop] == [("LDG.E.64", 7), ("LDS.U16", 8), ("@!P0", 8)]
     assert rank_reads(loop, 16) == 1
     assert rank_reads(loop, 8) == 0
+    assert [code[number].loops for number in (walk[0] - 1, walk[0], walk[-1] + 1)] == [{5}, {5, 8}, {5}]
+    assert not code[0].loops - {0}
 
 
 LOOPS = """

@@ -37,7 +37,7 @@ from hbc.ops.tree_ranks import RankedTrees
 
 WORK_OF_FORK = work(19.8, 9.5, 6.0, 2.0)
 """The work of a fork, with two wavefronts of ranks, without lines of L1."""
-WORK_OF_TREE, WORK_OF_VALUE = work(14.5, 4.7, 6.5, 0.3), work(3.0, 0.5, 1.0, 0.0)
+WORK_OF_TREE, WORK_OF_VALUE = work(13.4, 4.5, 6.5, 0.3), work(3.0, 0.5, 1.0, 0.0)
 """The work for a tree beside its forks, with a value, and for each further value of a leaf."""
 
 AT_ONCE = 16

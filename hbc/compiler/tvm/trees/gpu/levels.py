@@ -69,7 +69,7 @@ WORK_OF_VALUE = {4: work(2.3, 0.5, 1.0, 0.0), 8: work(4.0, 0.8, 1.5, 0.0)}
 """The work for a value of a leaf without its reads, by its bytes."""
 WORK_OF_LARGEST = {2: work(9.0, 7.0, 2.0, 0.0), 3: work(16.7, 11.3, 5.8, 0.0)}
 """The work for the largest value of a leaf that has all but that one (shares.py), by the classes: beyond that for the others."""
-WORK_OF_TREE, WORK_OF_PIECE = work(0.7, 0.2, 0.0, 0.0), work(0.031, 0.0135, 0.008, 0.0025)
+WORK_OF_TREE, WORK_OF_PIECE = work(0.05, 0.05, 0.0, 0.0), work(0.0195, 0.0102, 0.0042, 0.0016)
 """The work for a tree beside the walk, and for each 16 bytes of it: copies."""
 
 

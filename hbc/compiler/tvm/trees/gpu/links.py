@@ -24,7 +24,7 @@ HEAD = 4
 """Numbers that say where a tree lies: its first node, its first value, its depth, its nodes."""
 WORK_OF_STEP = work(9.4, 5.25, 2.0, 2.1)
 """The work of a step: a wavefront for ranks and 1.1 for nodes."""
-WORK_OF_TREE, WORK_OF_PIECE = work(21.0, 8.0, 7.2, 3.0), work(0.05, 0.021, 0.017, 0.0055)
+WORK_OF_TREE, WORK_OF_PIECE = work(19.9, 7.8, 7.0, 3.0), work(0.0385, 0.017, 0.0126, 0.0041)
 """The work for a tree beside the walk, with a value, and for each 16 bytes of it: copies, the beginning of the walk, the addition."""
 WORK_OF_VALUE = work(4.0, 0.8, 1.5, 0.0)
 """The work for each further value of a leaf, without its reads."""
