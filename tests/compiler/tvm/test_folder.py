@@ -31,8 +31,10 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
 TEXTS = [f"{a} cat {b}" for a in ("a", "the", "my") for b in ("sat", "ran", "ate", "slept", "hid")]
 MODELS: dict[str, tuple[Any, Any]] = {
-    "linear": (make_pipeline(StandardScaler(), LogisticRegression()).fit(X, X[:, 0] > 0), X.tolist()),
-    "trees": (RandomForestClassifier(10, max_depth=5, random_state=0).fit(X, np.arange(60) % 3), X.tolist()),
+    "trees": (
+        make_pipeline(StandardScaler(), RandomForestClassifier(3, max_depth=4, random_state=0)).fit(X, X[:, 0] > 0),
+        X.tolist(),
+    ),
     "text": (make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(TEXTS, np.arange(15) % 2), TEXTS),
 }
 
