@@ -240,7 +240,7 @@ def supported_operators() -> list[str]:
     for library in registry.MODULES:
         registry.load_library(library)
     registry.load_plugins()
-    return sorted(registry.CONVERTERS)
+    return sorted(name for name in registry.CONVERTERS if not name.rpartition(".")[2].startswith("_"))
 
 
 def strategies(backend: BackendName) -> tuple[str, ...]:

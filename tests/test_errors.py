@@ -295,6 +295,7 @@ def test_supported_operators_are_sorted_dotted_names() -> None:
     assert names == sorted(names)
     assert "sklearn.linear_model.LogisticRegression" in names
     assert all("." in name for name in names)
+    assert not [name for name in names if name.rpartition(".")[2].startswith("_")]
 
 
 # --- the error tree ----------------------------------------------------------------------------------------------------

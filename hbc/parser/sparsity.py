@@ -6,6 +6,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
+
 from hbc.ir.graph import Input, Node
 from hbc.ops.checks import Check
 from hbc.ops.tensor import Concat
@@ -101,6 +103,8 @@ def gives_sparse(m: Any, sparse: bool) -> bool:
         return True
     if getattr(m, "dense_output", False):
         return False
+    if name == "sklearn.random_projection.SparseRandomProjection" and isinstance(m.components_, np.ndarray):
+        return False  # its density is 1, as that of "auto" is for a single column
     if name.startswith("sklearn.feature_selection.") and not m.get_support().any():
         return False  # numpy.empty((rows, 0)), for a sparse matrix too
     return sparse and (library != "sklearn" or rest.startswith(KEEPING))

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import hbc
 
@@ -97,3 +98,25 @@ def test_by_tvm() -> None:
     model = without_noise(0.0)
     compiled = hbc.convert(model, "tvm")
     np.testing.assert_allclose(compiled.transform(X), model.transform(X), rtol=1e-7, atol=1e-12)
+
+
+def test_the_likelihood_of_a_sparse_matrix() -> None:
+    """PCA projects one, but rejects it in `score_samples`."""
+    codes = (X > 0).astype(int)
+    model = make_pipeline(OneHotEncoder(), PCA(2)).fit(codes)
+    with pytest.raises(TypeError, match="dense data is required"):
+        model.score_samples(codes)
+    compiled = hbc.convert(model, "numpy")
+    np.testing.assert_allclose(compiled.transform(codes), model.transform(codes), atol=1e-9)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="dense data is required"):
+        compiled.score_samples(codes)
+
+
+@pytest.mark.parametrize("solver", ["svd", "lsqr"])
+def test_a_discriminant_of_one_class_is_refused(solver: str) -> None:
+    """Positive decisions have no label in the source. Compiled code would read behind the end of `classes_`."""
+    model = LinearDiscriminantAnalysis(solver=solver).fit(X, np.zeros(len(X)))
+    with pytest.raises(ValueError, match="axis 1"):
+        model.predict_proba(X)
+    with pytest.raises(hbc.UnsupportedOperatorError, match="fitted on one class"):
+        hbc.convert(model, "numpy")

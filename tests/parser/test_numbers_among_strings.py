@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -16,6 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
 
 import hbc
+
+MIXED = {"a": ["x", "y", None, "x"], "b": [0.5, None, 2.0, 0.5], "c": [1, 2, 3, 1], "d": [True, False, True, True]}
 
 WORDS = np.array(["x", "y", "z", "1"], object)[np.arange(80) % 4]
 OTHERS = np.array(["u", None, "v", np.nan], object)[np.arange(80) % 4]
@@ -115,3 +119,27 @@ def test_what_returns_the_strings_rejects_numbers() -> None:
     model = SimpleImputer(strategy="most_frequent").fit(FRAME[["a"]])
     with pytest.raises(hbc.InvalidInputError, match="expected strings"):
         hbc.convert(model, "numpy").transform(with_items(1)[["a"]])
+
+
+@pytest.mark.parametrize("make", [pl.DataFrame, pa.table])
+@pytest.mark.parametrize("encoder", [OneHotEncoder(handle_unknown="ignore", sparse_output=False), OrdinalEncoder()])
+def test_numbers_beside_strings_in_frames_of_other_libraries(make: Any, encoder: Any) -> None:
+    """scikit-learn makes one array of Python objects of them, in fit too, so that the categories of numbers are objects."""
+    frame = make(MIXED)
+    model = encoder.fit(frame)
+    assert all(known.dtype == object for known in model.categories_)
+    compiled = hbc.convert(model, "numpy", frame)
+    unseen = make({**MIXED, "b": [0.5, 7.0, None, 2.0]}) if isinstance(encoder, OneHotEncoder) else frame
+    for given in (frame, unseen):
+        np.testing.assert_array_equal(compiled.transform(given), model.transform(given))
+    with pytest.raises((TypeError, ValueError)):
+        model.transform(pd.DataFrame(MIXED))
+    with pytest.raises(hbc.InvalidInputError):
+        compiled.transform(pd.DataFrame(MIXED))
+
+
+def test_numbers_alone_in_frames_of_other_libraries_are_no_objects() -> None:
+    objects = np.array([[1], [2]], object)
+    model = OneHotEncoder(sparse_output=False).fit(objects)
+    with pytest.raises(hbc.InvalidInputError, match=r"frame of polars"):
+        hbc.convert(model, "numpy", objects).transform(pl.DataFrame({"a": [1, 2]}))

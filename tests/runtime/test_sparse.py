@@ -235,3 +235,11 @@ def test_a_sparse_sample_is_not_expanded() -> None:
     rows = scipy.sparse.coo_matrix((2**45, 4))
     model = LogisticRegression().fit(np.eye(4), [0, 1, 0, 1])
     assert hbc.convert(model, "numpy", rows).predict(np.eye(4)).tolist() == model.predict(np.eye(4)).tolist()
+
+
+def test_a_projection_of_density_1_is_dense() -> None:
+    """Its matrix is no sparse one, whose product with a sparse matrix would be sparse."""
+    model = make_pipeline(MaxAbsScaler(), SparseRandomProjection(2, density=1.0, random_state=0)).fit(X)
+    found, expected = hbc.convert(model, "numpy").transform(X), model.transform(X)
+    assert isinstance(expected, np.ndarray)
+    np.testing.assert_allclose(found, expected, atol=1e-9)

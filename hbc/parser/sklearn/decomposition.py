@@ -15,6 +15,7 @@ from hbc.parser.front_door import computed_if_it_can_be, computed_of_dense_only
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.linear import affine, float_type
 from hbc.parser.sklearn.shared.common import as_float, checked, float_of, narrow_as_parameters, own_float, promote
+from hbc.parser.sparsity import is_sparse
 
 
 def _product(x: Node, weights: Array) -> Node:
@@ -34,9 +35,14 @@ def _log_likelihood(centred: Node, precision: Array) -> Node:
     return t.sub(t.mul(squares, -0.5), float(constant))
 
 
+def _of_sparse() -> Array:
+    raise TypeError("Sparse data was passed for X, but dense data is required.")
+
+
 @converts("sklearn.decomposition.PCA", "sklearn.decomposition.IncrementalPCA")
 def pca(m: Any, x: Node) -> Result:
     """x · componentsᵀ - mean · componentsᵀ; with `whiten` divided by the standard deviations of the components."""
+    sparse = is_sparse(x)
     x = float_of(checked(m, x))
     dtype = NUMPY_DTYPES[float_type(NUMPY_DTYPES[x.type.dtype], m.components_.dtype)]
     offset = (m.mean_.reshape(1, -1) @ m.components_.T)[0]
@@ -48,7 +54,8 @@ def pca(m: Any, x: Node) -> Result:
     outputs = {"transform": y}
     if hasattr(m, "score_samples"):
         centred, (mean,) = promote(x, m.mean_)
-        scores = computed_if_it_can_be(m.get_precision, lambda precision: _log_likelihood(t.sub(centred, mean), precision))
+        precision = _of_sparse if sparse else m.get_precision
+        scores = computed_if_it_can_be(precision, lambda precision: _log_likelihood(t.sub(centred, mean), precision))
         outputs["score_samples"] = computed_of_dense_only(scores)
     return outputs
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hbc.ir.graph import Node
-from hbc.ir.signature import Column
+from hbc.ir.signature import Column, Frames
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, dtype_name
 from hbc.lazy import record
 from hbc.ops import tensor as t
@@ -23,7 +23,7 @@ from hbc.ops.checks import CheckValues, WarnValues
 from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.encoding import Lookup, OneHot
 from hbc.parser.frame import Frame, Refusal, StringsNeeded, as_frame
-from hbc.parser.front_door import ANY_INTEGER, note
+from hbc.parser.front_door import ANY_INTEGER, note, note_input
 from hbc.parser.registry import (
     ONE_DIMENSIONAL,
     Described,
@@ -130,10 +130,10 @@ class Encoder:
         for (kind, common), columns in kinds.items():
             if kind != "str":
                 note(frame.select(columns), Column(objects_stay=True))
-                note(
-                    frame.select([i for i in columns if np.asarray(self.m.categories_[i]).dtype.kind == "O"]),
-                    Column(objects_only=True),
-                )
+                objects = frame.select([i for i in columns if np.asarray(self.m.categories_[i]).dtype.kind == "O"])
+                note(objects, Column(objects_only=True))
+                if not any(c.strings for c in self.categories):  # a frame of polars or Arrow then becomes an array of numbers
+                    note_input(Frames(libraries=("pandas",)), objects)
                 note(frame.select([i for i in columns if self.categories[i].nan >= 0]), Column(none_apart=True))
                 large = [i for i in columns if _is_large(np.asarray(self.m.categories_[i]))]
                 signed = [i for i in large if self.m.categories_[i].dtype.kind == "i"]

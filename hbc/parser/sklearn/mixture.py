@@ -109,6 +109,9 @@ def bayesian_gaussian_mixture(m: Any, x: Node) -> Result:
 
 @converts("sklearn.discriminant_analysis.LinearDiscriminantAnalysis")
 def linear_discriminant_analysis(m: Any, x: Node) -> Result:
+    if len(m.classes_) == 1:
+        reason = "it was fitted on one class, for which the source computes no probabilities, and has no label for positive decisions."
+        raise Refusal(reason, "Fit it on two classes or more, or use a DummyClassifier.")
     x = checked(m, x)
     scores = affine(x, np.atleast_2d(coefficients(m)).T, m.intercept_)
     if scores.type.columns == 1:

@@ -131,7 +131,7 @@ class ArrayReader:
         for i in known.distinct_widths:
             known.require_width(i, array.dtype)
         for i in known.objects_only:
-            known.require_objects(i, array.dtype)
+            known.require_objects(i, array)
         kinds = known.uniform[known.kind(array.dtype)]
         arrays = []
         for dtype, pick, _ in known.layouts[kinds]:

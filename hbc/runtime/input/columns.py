@@ -14,7 +14,7 @@ from hbc.ir.signature import InputSpec, Kinds, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import cached_property
 from hbc.runtime.input.places import Places
-from hbc.runtime.input.values import converted, decimals, digits, floats, reject_numbers, rounded_twice, strings
+from hbc.runtime.input.values import beyond_exact, converted, decimals, digits, floats, reject_numbers, rounded_twice, strings
 
 
 def variant_dtype(dtype: np.dtype[Any]) -> DType:
@@ -148,9 +148,11 @@ class KnownColumns:
                 found=f"the integer {bad[0]}", expected="integers that float64 holds", where=self.where(column), advice=advice
             )
 
-    def require_objects(self, column: int, dtype: np.dtype[Any]) -> None:
-        """Raise InvalidInputError for numbers of numpy's dtypes other than bool."""
-        if dtype.kind in "iuf":
+    def require_objects(self, column: int, values: Array, apart: bool = True) -> None:
+        """Raise InvalidInputError for numbers of numpy's dtypes other than bool. `apart` is false for a frame that the source makes one
+        array of, as it does of polars' and Arrow's: here with strings, and so of Python objects, which float64 must hold."""
+        dtype = values.dtype
+        if dtype.kind in "iuf" and (apart or beyond_exact(values)):
             advice = (
                 "The source library was fitted on Python objects there, which it cannot compare with others: X.astype(object)."
             )

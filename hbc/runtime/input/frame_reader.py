@@ -89,7 +89,7 @@ class FrameReader:
         if frame.doubtful and (frames.by_column or self._only_integers(frame)):
             _reject_missing_category(f"X, column {frame.names[frame.doubtful[0]]!r}")
         for i in known.objects_only:
-            known.require_objects(i, columns[i].dtype)
+            known.require_objects(i, columns[i], frame.pandas)
         if frames.no_integers or frames.integers_exact:
             self._require_integers(frame, positions, columns)
         given = dict(columns) if known.at_once else columns
