@@ -28,6 +28,7 @@ from hbc.compiler.tvm.trees.patches.scanned_tops import EXITS, LEAST_ROWS, LEVEL
 from hbc.compiler.tvm.trees.patches.walked_rows import many_rows_walk
 from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
 from hbc.compiler.tvm.trees.ranges.ranges import SIDE, least_rows, short
+from hbc.compiler.tvm.trees.ranges.scanned_rows import rows_for_chunk
 from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK
 from hbc.compiler.tvm.trees.ranks.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan.one_tree_scan import ROWS_ALONE
@@ -127,15 +128,21 @@ def patches(s: Shape, rows: int, wide: bool = True, tops: bool = True, walks: bo
 
 
 def ranges(s: Shape, rows: int, wide: bool = True, walks: bool = False) -> Mapping[str, float]:
-    """The work of ranges.py: many rows are sorted and scanned, fewer go through patches or are walked. Ranks are those of a scan.
-    wide: with AVX-512. walks: see `patches`."""
+    """The work of ranges.py: many rows are sorted and scanned, fewer go through patches; with AVX2 they are scanned as they stand, or
+    walked. Ranks are those of a scan. wide: with AVX-512. walks: see `patches`."""
     leaves = s.splits / s.trees + 1
     size = max(leaves / (MEAN_SHORT_RANGE if short(leaves, wide) else MEAN_RANGE), 1.0)  # the ranges of a tree
     block = min(WALK_ROWS, 1 << int(WALK_BYTES / (2 * s.bytes * s.columns)).bit_length() - 1)  # `most_rows` of plan.py
     if min(rows, block) < least_rows(size, wide):
         if wide and s.bytes == 4 and s.columns <= MOST_COLUMNS:
             return _named("patches", patches(s, rows, walks=walks))
-        return _named("walk", walk(s, rows))
+        least = None if wide else rows_for_chunk(leaves)
+        _, chunks, rest = (0, 0, rows) if least is None else _chunks(rows, least, wide)
+        few: dict[str, float] = _named("walk", walk(s, int(rest)))
+        if chunks:
+            few |= _named("scan", _ranked(s, rows, wide, LEAST_TOGETHER, True) | {"64 rows and split": chunks * s.splits})
+            few["row and value of a leaf"] = (rows - rest) * s.trees * s.width
+        return few
     blocks = -(-rows // block)
     chunks = blocks * (-(-rows // (blocks * ROWS_IN_VECTOR)))
     # Of the rows of a range, the last chunk is half full.

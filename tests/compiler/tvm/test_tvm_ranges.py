@@ -25,6 +25,7 @@ from hbc.compiler.tvm.run.targets import host_machine
 from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY
 from hbc.compiler.tvm.trees.ranges.packed_ranges import MOST_IN_RANGE, NO_EXIT, SHORT, Ranges, ranges_of, short_ranges_of
 from hbc.compiler.tvm.trees.ranges.ranges import least_rows, numbers_of_bits, rangeable, ranges_for
+from hbc.compiler.tvm.trees.ranges.scanned_rows import rows_for_chunk
 
 
 def by_ranges(op: TreeEnsemble, X: Array, batches: tuple[int, ...]) -> list[Array]:
@@ -39,7 +40,7 @@ def check(op: TreeEnsemble, features: int, rows: int = 1500, seed: int = 0) -> N
     assert rangeable(op)
     dialect = host_machine().dialect
     least = least_rows(len(ranges_for(op, dialect).first_leaf) / op.n_trees, dialect.wide)
-    batches = (rows, rows - 1, rows - EVERY, least + 1, least, least - 1, 3, 1, 0)
+    batches = (rows, rows - 1, rows - EVERY, least + 1, least, least - 1, 67, 40, 32, 27, 3, 1, 0)
     X = rows_at_thresholds(np.random.default_rng(seed), op, rows, features)
     for count, found in zip(batches, by_ranges(op, X, batches), strict=True):
         np.testing.assert_array_equal(found, op.evaluate(X[:count]), strict=True)
@@ -115,6 +116,27 @@ def test_rows_of_a_range() -> None:
     batches = (600, 257, 256, 255, 193, 192, 191, 129, 128, 127, 97, 96, 65, 64, 63, 39, 38, 37)
     for count, found in zip(batches, by_ranges(op, order, batches), strict=True):
         np.testing.assert_array_equal(found, op.evaluate(order[:count]), strict=True)
+
+
+def test_few_rows() -> None:
+    """Every number of rows that is not sorted, in the first block and behind others. With AVX2 they are scanned in chunks of 64 and 32
+    rows, and walked."""
+    op = join(grown(16, (300, 40, 700, 280)), np.ones(1), None)
+    assert rows_for_chunk(float(op.leaf_counts.mean())) == 20
+    X = rows_at_thresholds(np.random.default_rng(0), op, WALK_ROWS + 120, 6)
+    batches = (*range(1, 120), *range(WALK_ROWS + 1, WALK_ROWS + 120, 7))
+    for count, found in zip(batches, by_ranges(op, X, batches), strict=True):
+        np.testing.assert_array_equal(found, op.evaluate(X[:count]), strict=True)
+
+
+def test_few_rows_in_one_range() -> None:
+    """Ranges that no row reaches are left out."""
+    op = join(grown(17, (300, 500), 1, missing=False), np.ones(1), None)
+    order = np.sort(rows_at_thresholds(np.random.default_rng(0), op, 600, 1), axis=0)
+    for first in range(0, 520, 40):
+        X = np.ascontiguousarray(order[first : first + 64])
+        for count, found in zip((64, 32), by_ranges(op, X, (64, 32)), strict=True):
+            np.testing.assert_array_equal(found, op.evaluate(X[:count]), strict=True)
 
 
 @pytest.mark.parametrize(("cut", "most", "wanted"), [(ranges_of, MOST_IN_RANGE, (2, 1)), (short_ranges_of, SHORT, (3, 1))])
@@ -200,11 +222,21 @@ def test_work() -> None:
 
 
 def test_work_with_avx2() -> None:
-    """Few rows are walked. Ranges are short."""
+    """Few rows are scanned as they stand, fewer are walked. Ranges are short."""
     shape = Shape(100, 102_200, 30, 2900, 12.0, 1023, 1, 1, 4, 28, 28)
     least = least_rows(1023 / costs.MEAN_SHORT_RANGE, wide=False)
-    assert costs.ranges(shape, least - 1, wide=False) == {
-        f"walk: {name}": count for name, count in costs.walk(shape, least - 1).items()
-    }
+    assert costs.ranges(shape, 30, wide=False) == {f"walk: {name}": count for name, count in costs.walk(shape, 30).items()}
+    few = costs.ranges(shape, least - 1, wide=False)  # a chunk of 64, and others that are walked
+    assert few["scan: 64 rows and split"] == 102_200
+    assert few["row and value of a leaf"] == 6400
+    assert few["walk: row and column"] == (least - 1 - 64) * 28
+    deep = replace(shape, splits=204_600)
+    assert costs.ranges(deep, 70, wide=False) == {f"walk: {name}": count for name, count in costs.walk(deep, 70).items()}
     many = costs.ranges(shape, 10_000, wide=False)
     assert 10_000 / 64 * 100 < many["64 sorted rows and split"] / 100 < 10_000 / 64 * 115
+
+
+def test_rows_for_chunk() -> None:
+    assert rows_for_chunk(300) == 19
+    assert rows_for_chunk(1000) == 31
+    assert rows_for_chunk(1200) is None

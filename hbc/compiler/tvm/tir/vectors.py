@@ -59,6 +59,12 @@ def count_of(conditions: Expr, lanes: int) -> Expr:
     return tirx.call_llvm_pure_intrin("int32", f"llvm.vector.reduce.add.v{lanes}i32", tirx.Cast(f"int32x{lanes}", conditions))
 
 
+def bits_of_bytes(conditions: Expr) -> Expr:
+    """32 conditions as the bits of a number, i32 (AVX2)."""
+    ones, zero = (broadcast(tirx.const(value, "int8"), 32) for value in (-1, 0))
+    return tirx.call_llvm_pure_intrin("int32", "llvm.x86.avx2.pmovmskb", tirx.Select(conditions, ones, zero))
+
+
 def permute(table: list[Expr], index: Expr, page: Expr | None = None) -> Expr:
     """table[256 · page + index] for 64 bytes of indices (AVX-512 VBMI). The table is in registers of 64 bytes: one, or an even number.
     page: 64 bytes, needed if the table has more than 256 bytes."""

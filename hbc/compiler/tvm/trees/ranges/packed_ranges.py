@@ -44,6 +44,8 @@ class Ranges:
     first_exit, further_exits u8[ranges]: the first exit of a top that leads to a range, and the number of those behind it.
     starts i64[T + 1]: tree t has the ranges starts[t]:starts[t + 1].
     first_leaf i64[ranges]: the place of a range's first leaf in `leaves`.
+    exit_starts i64[T], leaf_of_exit i64[exits]: exit e of the top of tree t leads to the range that begins with the leaf
+    leaf_of_exit[exit_starts[t] + e].
     leaves i64[L]: the ensemble's numbers of the leaves of all trees, from left to right.
     """
 
@@ -54,6 +56,8 @@ class Ranges:
     further_exits: Array
     starts: Array
     first_leaf: Array
+    exit_starts: Array
+    leaf_of_exit: Array
     leaves: Array
 
 
@@ -120,6 +124,8 @@ def _cut(op: TreeEnsemble, most: int) -> Ranges | None:
         further_exits=(np.diff(first_exit, append=len(exits)) - 1).astype(np.uint8),
         starts=starts,
         first_leaf=begins,
+        exit_starts=exit_starts,
+        leaf_of_exit=begins[np.searchsorted(begins, exits, side="right") - 1],
         leaves=ranked.leaves[leaves],
     )
 

@@ -32,13 +32,22 @@ from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.nest.transpose import BYTES_SIDE, turned_bytes
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
-from hbc.compiler.tvm.tir.vectors import broadcast, count_of, once_if, shuffled, store, vector
+from hbc.compiler.tvm.tir.vectors import bits_of_bytes, broadcast, count_of, once_if, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import n_features
 from hbc.compiler.tvm.trees.leaves.leaves import HALF
 from hbc.compiler.tvm.trees.leaves.reached import Reached
 from hbc.compiler.tvm.trees.patches.patches import patchable, tree_patches
-from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, rows_of_chunk, scan_of
-from hbc.compiler.tvm.trees.ranges.packed_ranges import MOST_IN_RANGE, NO_EXIT, Ranges, pack_ranges, ranges_of, short_ranges_of
+from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, Chunks, rows_of_chunk, scan_of
+from hbc.compiler.tvm.trees.ranges.packed_ranges import (
+    MOST_IN_RANGE,
+    NO_EXIT,
+    PackedRanges,
+    Ranges,
+    pack_ranges,
+    ranges_of,
+    short_ranges_of,
+)
+from hbc.compiler.tvm.trees.ranges.scanned_rows import ScannedRows, rows_for_chunk
 from hbc.compiler.tvm.trees.ranks.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, rank_planes
 from hbc.compiler.tvm.trees.walk.walk import tree_walk
 from hbc.ir.graph import Node
@@ -53,11 +62,12 @@ SCANNED = {ROWS_IN_VECTOR: (ROWS_IN_VECTOR, PAIR, EVERY), HALF: (HALF, ROWS_IN_V
 1,000 rows (Zen 3)."""
 OF_BYTE = 8
 """The rows that a byte of a mask sorts."""
-LEAST_ROWS, ROWS_OF_RANGE, ROWS_OF_RANGE_IN_HALVES = 32, 30, 3
-"""The fewest rows of a block for which sorting is faster than patches: these, and so many for each range of a tree. A range takes the time
-of 64 rows, however few it has. 100 LightGBM trees of 1,023 leaves: 128 rows take 0.80 µs a row sorted, and 0.93 by patches; of 4,095
-leaves, 512 rows 0.84 and 0.75, 1,024 rows 0.53 and 0.74 (Zen 5). With AVX2 a range takes the time of 32 rows, and walks take far longer: 64
-rows of these trees take 3.0 µs a row sorted and 3.5 walked; of 4,095 leaves, 96 rows 7.3 and 10.4 (Zen 3)."""
+SORTED_FROM, SORTED_FROM_IN_HALVES = (32, 30), (64, 1.5)
+"""The fewest rows of a block for which sorting is the fastest way: these, and so many for each range of a tree. The second pair holds for
+AVX2. A range takes the time of 64 rows, however few it has. 100 LightGBM trees of 1,023 leaves: 128 rows take 0.80 µs a row sorted, and
+0.93 by patches; of 4,095 leaves, 512 rows 0.84 and 0.75, 1,024 rows 0.53 and 0.74 (Zen 5). With AVX2 a range takes the time of 32 rows. The
+time sorted over that walked, or of scanned_rows.py if it is less: of 511 leaves 1.5 for 64 rows and 0.96 for 96; of 2,047 leaves 1.14 for
+64 rows, 1.04 for 80, 0.89 for 96; of 4,095 leaves 1.5, 0.99, 0.90 (Zen 3)."""
 MOST_IN_SHORT = 1536
 """With AVX2, trees of up to so many leaves on average have short ranges: 10,000 rows of 100 LightGBM trees of 511 leaves take 0.47 µs each
 so, and 0.53 by long ones; of 1,023 leaves 0.58 and 0.63; of 2,047 leaves 0.84 and 0.82 (Zen 3)."""
@@ -69,7 +79,8 @@ MOST_PLANES = 128
 
 def least_rows(ranges: float, wide: bool) -> int:
     """The fewest rows of a block that are sorted, if a tree has so many ranges on average. wide: with AVX-512."""
-    return LEAST_ROWS + int((ROWS_OF_RANGE if wide else ROWS_OF_RANGE_IN_HALVES) * ranges)
+    rows, more = SORTED_FROM if wide else SORTED_FROM_IN_HALVES
+    return rows + int(more * ranges)
 
 
 def short(leaves: float, wide: bool) -> bool:
@@ -112,8 +123,8 @@ def rangeable(op: TreeEnsemble) -> bool:
 @tree_kernel("ranges", nanoseconds=lambda op: 4.0 * op.n_trees, fits=rangeable)
 def tree_ranges(f: Block, node: Node) -> None:
     """Emit the sums of the leaf values, or the leaf numbers, of a `TreeEnsemble` for a block of rows. Fewer than `least_rows` go through
-    patches, or are walked where these do not fit or with AVX2 alone. So are all rows on processors that do not sort (`sorting`), and those
-    of small blocks."""
+    patches, or are walked where these do not fit or with AVX2 alone; with AVX2 chunks of them are scanned (scanned_rows.py). Patches and
+    walks also take all rows on processors that do not sort (`sorting`), and those of small blocks."""
     op = node.op
     assert isinstance(op, TreeEnsemble)
     few = tree_patches if patchable(op) and f.dialect.wide else tree_walk
@@ -121,19 +132,35 @@ def tree_ranges(f: Block, node: Node) -> None:
         few(f, node)
         return
     ranges = ranges_for(op, f.dialect)
-    least = f.size(least_rows(len(ranges.first_leaf) / op.n_trees, f.dialect.wide))
-    many = T.Bind(tirx.Select(tirx.LT(f.rows, least), tirx.const(0, "int64"), f.rows))
-    SortedRows(f, node, ranges).rows(many)
-    few(f.beginning(T.Bind(f.rows - many)), node)
+    packed, leaves = f.once(pack_ranges, op, ranges, f.dialect), float(op.leaf_counts.mean())
+    least_sorted, least = f.size(least_rows(len(ranges.first_leaf) / op.n_trees, f.dialect.wide)), rows_for_chunk(leaves)
+    many = T.Bind(tirx.Select(tirx.LT(f.rows, least_sorted), tirx.const(0, "int64"), f.rows))
+    others = T.Bind(f.rows - many)
+    sorted_ = SortedRows(f, node, ranges, packed)
+    if f.dialect.wide or least is None:
+        sorted_.rows(many, ranks_of(f, node, ranges, many))
+        few(f.beginning(others), node)
+        return
+    chunks, none = Chunks(f.beginning(others), tirx.const(0, "int64"), f.size(least)), tirx.const(0, "int64")
+    walked = T.Bind(others - chunks.scanned)  # these come first, so that they are the beginning of a block
+    ranks = ranks_of(f, node, ranges, T.Bind(many + tirx.Select(tirx.LT(none, chunks.scanned), others, none)))
+    sorted_.rows(many, ranks)
+    ScannedRows(f, ranges, packed, ranks, sorted_.reached).rows(chunks, walked)
+    few(f.beginning(walked), node)
+
+
+def ranks_of(f: Block, node: Node, ranges: Ranges, rows: Expr) -> Any:
+    """Emit the planes of ranks of the first `rows` rows of the block. Returns their buffer. There may be places without a row behind the
+    last ones."""
+    return rank_planes(f, node.inputs[0], ranges.ranked, EVERY // ROWS_IN_VECTOR - 1, rows)
 
 
 class SortedRows:
     """Emits the way of many rows through the ranges of one ensemble."""
 
-    def __init__(self, f: Block, node: Node, ranges: Ranges) -> None:
+    def __init__(self, f: Block, node: Node, ranges: Ranges, packed: PackedRanges) -> None:
         op, self.ranked = node.op, ranges.ranked
         assert isinstance(op, TreeEnsemble)
-        packed = f.once(pack_ranges, op, ranges, f.dialect)
         self.f, self.node, self.tops = f, node, packed.tops
         self.lanes = rows_of_chunk(f.dialect)  # the rows that are turned, and sorted, together
         self.trees = f.size(op.n_trees)
@@ -153,11 +180,10 @@ class SortedRows:
         self.scan = scan_of(f, packed.parts, self.planes, EVERY, stride=EVERY)
         self.reached = Reached(f, node, packed.values, f.block)
 
-    def rows(self, rows: Expr) -> None:
-        """Send the first `rows` rows of the block through all trees. No row: no tree."""
+    def rows(self, rows: Expr, ranks: Any) -> None:
+        """Send the first `rows` rows of the block through all trees. No row: no tree. ranks: of `ranks_of`."""
         f, zero = self.f, tirx.const(0, "int64")
         chunks = T.Bind((rows + (self.lanes - 1)) // self.lanes)
-        ranks = rank_planes(f, self.node.inputs[0], self.ranked, EVERY // ROWS_IN_VECTOR - 1, rows)
         tops = scan_of(f, self.tops, ranks, EVERY)
         with T.serial(zero, chunks) as chunk, f.repeat(self.tiles) as tile:
             self._to_rows(ranks, T.Bind(chunk * self.lanes), tile)
@@ -226,8 +252,7 @@ class SortedRows:
                 lanes,
             )
             return
-        ones, zero = (broadcast(tirx.const(value, "int8"), lanes) for value in (-1, 0))
-        mask = T.Bind(tirx.call_llvm_pure_intrin("int32", "llvm.x86.avx2.pmovmskb", tirx.Select(here, ones, zero)))
+        mask = T.Bind(bits_of_bytes(here))
         # `first` is added to the lanes, and `row` where all lanes have the same number: once for all bytes.
         start = T.Bind(broadcast(tirx.Cast("uint16", row), OF_BYTE))
         for first in range(0, lanes, OF_BYTE):
