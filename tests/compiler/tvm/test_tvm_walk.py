@@ -199,3 +199,29 @@ def test_walks_of_limited_depth_end(depth: int) -> None:
     compiled = hbc.convert(model, strategy="walk")
     for rows in (1, 16, 33):
         np.testing.assert_array_equal(compiled.predict(X[:rows]), model.predict(X[:rows]))
+
+
+@pytest.mark.parametrize(("outputs", "dtype"), [(1, "f4"), pytest.param(3, "f4", marks=pytest.mark.slow), (1, "f8")])
+def test_rows_alone_go_by_passes(monkeypatch: pytest.MonkeyPatch, outputs: int, dtype: str) -> None:
+    """Trees of one leaf and of many; rows alone, behind groups of 16, and with NaN."""
+    monkeypatch.setattr(walk, "LEAST_BYTES", 0)
+    rng = np.random.default_rng(outputs)
+    values = rng.normal(size=(50, outputs))
+    trees = [random_tree(rng, leaves, 6, dtype, values, True) for leaves in [1, 2, 700, 31, 5] * 8]
+    op = replace(join(trees, np.arange(float(outputs)), None), strategy="walk")
+    X = rows_at_thresholds(rng, op, 100, 6)
+    x = Input("X", dtype_name(X.dtype), (N, 6))()
+    executable = load_compiler("tvm").compile(Graph((x,), {"predict": (op(x),)}), CompileOptions(threads=1))
+    for rows in (1, 2, 15, 17, 100):
+        np.testing.assert_array_equal(executable.run("predict", [X[:rows]])[0], op.evaluate(X[:rows]), strict=True)
+
+
+def test_leaf_numbers_of_rows_alone_go_by_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "LEAST_BYTES", 0)
+    rng = np.random.default_rng(0)
+    X, y = _data(rng, 6, "f4")
+    model = RandomForestRegressor(40, random_state=0).fit(X, y)
+    compiled = hbc.convert(model, strategy="walk")
+    for rows in (1, 3, 20):
+        np.testing.assert_array_equal(compiled.apply(X[:rows]), model.apply(X[:rows]))
+        np.testing.assert_array_equal(compiled.predict(X[:rows]), model.predict(X[:rows]))

@@ -13,7 +13,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
-from hbc.compiler.tvm.tir.vectors import store, vector
+from hbc.compiler.tvm.tir.vectors import prefetch, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, DType, dtype_name
 from hbc.ops.tree import TreeEnsemble
@@ -59,6 +59,10 @@ class Reached:
         elif op.output == "sum":
             with f.grid([op.n_outputs]) as (column,):
                 f.store(self.node, column, Row(row), f.constant(op.base, self.dtype, column))
+
+    def ask_for(self, leaf: Expr) -> None:
+        """Bring the values of a leaf near, without waiting for them."""
+        prefetch(self.f.constant(self.values, self.dtype, leaf * self.width))
 
     def add(self, tree: Expr, row: Expr, slot: Expr, leaf: Expr) -> None:
         """Use one leaf, a row of `values`, that a row has reached."""

@@ -47,6 +47,7 @@ from hbc.compiler.tvm.trees.categories import Codes, n_features, pack_sets
 from hbc.compiler.tvm.trees.keys import Compared, Keys, compared_columns, key_columns, ordered
 from hbc.compiler.tvm.trees.leaves.reached import Reached, padded
 from hbc.compiler.tvm.trees.walk.lone import LoneNodes, LoneWalk, pack_lone, walks_alone
+from hbc.compiler.tvm.trees.walk.passes import LEAST_BYTES, LEAST_TREES, Passes
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import record
@@ -328,11 +329,23 @@ class Walk:
         with T.While(tirx.NE(going[0], tirx.const(0, dtype))):
             for _ in range(self.steps):
                 for i, (_, row) in enumerate(walks):
-                    T.buffer_store(at, self._step(at[i], row), [i])
+                    T.buffer_store(at, self.step(at[i], row), [i])
             columns = [self._column(self._link(at[i])) for i in range(len(walks))]
             T.buffer_store(going, tirx.Cast(dtype, reduce(tirx.bitwise_or, columns)), [0])
         for i in range(len(walks)):
-            T.buffer_store(self.places, tirx.Cast("int64", f.constant(self.words, self.word, at[i] * 2)), [i])
+            T.buffer_store(self.places, self.place(at[i]), [i])
+
+    def place(self, node: Expr) -> Expr:
+        """The row of `values` for a leaf."""
+        return tirx.Cast("int64", self.f.constant(self.words, self.word, node * 2))
+
+    def inner(self, node: Expr) -> Expr:
+        """Whether a node is no leaf."""
+        return tirx.NE(self._column(self._link(node)), tirx.const(0, self.link))
+
+    def ask_for(self, node: Expr) -> None:
+        """Bring a node near, without waiting for it."""
+        prefetch(self.f.constant(self.words, self.word, node * 2))
 
     def _start(self, row: Expr) -> Expr:
         """Where the keys of a row begin."""
@@ -346,7 +359,7 @@ class Walk:
         """The column of keys that a node compares."""
         return tirx.bitwise_and(link, tirx.const(self.mask, self.link))
 
-    def _step(self, node: Expr, row: Expr) -> Expr:
+    def step(self, node: Expr, row: Expr) -> Expr:
         """The child to which a row goes from a node."""
         threshold = tirx.Cast(f"uint{self.bits}", self.f.constant(self.words, self.word, node * 2))
 
@@ -377,6 +390,8 @@ class Sums:
         self.trees = f.size(op.n_trees)
         self.trees_in_tile = max(1, min(TREES_IN_TILE, TILE * op.n_trees // size))
         self.lines = None if lone or f.lanes == 1 else f.own(lines_of_tiles(packed, self.trees_in_tile), "i64")
+        self.far = size >= LEAST_BYTES and op.n_trees >= LEAST_TREES and not lone and f.dialect.avx2 and not f.dialect.wide
+        """Whether rows alone go by `Passes`."""
         self.most_lines = MOST_LINES_FROM_MEMORY if size > FROM_MEMORY else MOST_LINES
         self.reached = Reached(f, node, values, 1 if alone else f.block, vectors=not lone)
 
@@ -416,6 +431,10 @@ class Sums:
         with self.f.repeat(count) as i:
             self.reached.add(tree, first + i, self._slot(first + i), T.Bind(self.walk.places[i]))
 
+    def add_all(self, row: Expr, passes: Passes) -> None:
+        """Use the leaves that one row has reached in all trees."""
+        self.reached.add_all(tirx.const(0, "int64"), self.trees, row, self._slot(row), lambda i: passes.leaf[i])
+
     def add_trees(self, first: Expr, walks: int, row: Expr) -> None:
         """Use the leaves that one row has reached in so many trees from `first` on, or in as many as there are."""
         count = T.Bind(tirx.Min(tirx.const(walks, "int64"), self.trees - first))
@@ -445,9 +464,14 @@ class RowWalk:
         self.walks = min(sums.walk.walks, 1 << max(sums.op.n_trees - 1, 0).bit_length())
         """The trees in flight. Ensembles of few different numbers share code."""
         self.rounds = sums.f.size(-(-sums.op.n_trees // self.walks))
+        self.passes = Passes(sums.walk, sums.reached, sums.op.n_trees) if sums.far else None
 
     def run(self, row: Expr) -> None:
         """Walk all trees for one row, after `Sums.start`."""
+        if self.passes is not None:
+            self.passes.run(row)
+            self.sums.add_all(row, self.passes)
+            return
         with self.sums.f.repeat(self.rounds) as step:
             first = T.Bind(step * self.walks)
             self.sums.walk.run([(first + i, row) for i in range(self.walks)])
