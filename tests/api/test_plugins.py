@@ -137,7 +137,7 @@ def test_a_pipeline_without_a_method_is_refused(mypackage: Path) -> None:
     hbc.converts("mypackage.MyScaler")(lambda model, x: {"apply": x})
     scaler, _ = fitted()
     assert hbc.convert(scaler, "numpy").methods == ("apply",)
-    with pytest.raises(hbc.UnsupportedOperatorError, match="Pipeline at model: the converter of its last step gives no method"):
+    with pytest.raises(hbc.UnsupportedOperatorError, match="Pipeline at model: its last step computes apply only"):
         hbc.convert(make_pipeline(scaler), "numpy")
 
 
