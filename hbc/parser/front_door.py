@@ -189,10 +189,10 @@ def is_alone() -> bool:
 
 
 def as_numbers(x: Node | Frame) -> Node:
-    """x as one matrix. If x has float32 columns beside integers, notes that narrow integers of
-    the input are rejected: in the source the common dtype of float32 and bool or integers of 8
-    and 16 bits is float32. In the graph they are int64, and the common dtype is float64."""
-    if isinstance(x, Frame) and {"f32", "i64"} <= set(x.dtypes):
+    """x as one matrix. If x has float32 columns beside integers, and none of float64, notes that narrow
+    integers of the input are rejected: in the source the common dtype of float32 and bool or integers of
+    8 and 16 bits is float32. In the graph they are int64, and the common dtype is float64."""
+    if isinstance(x, Frame) and {"f32", "i64"} <= set(x.dtypes) and "f64" not in x.dtypes:
         note(x.select([i for i, kind in enumerate(x.dtypes) if kind == "i64"]), Column(integer_bits=32))
     return as_matrix(x)
 

@@ -554,3 +554,30 @@ def test_a_dictionary_of_bool_with_nulls_is_no_column_of_strings(member: Any) ->
         compiled.arrow()(gaps)
     words = pa.table({"a": pa.array(["x", "True", "?"]).dictionary_encode()})
     np.testing.assert_array_equal(np.column_stack(compiled.arrow()(words).columns), member.transform(words.to_pandas()))
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("narrow", ["?", "i1", "u2"])
+def test_narrow_integers_beside_float32_and_float64(make: Any, narrow: str) -> None:
+    """The common dtype is float64, whatever the integers are. (Without the float64 column it would be float32.)"""
+    rows = np.random.default_rng(0).normal(size=(12, 2))
+    frame = make({"a": rows[:, 0].astype("f4"), "b": rows[:, 1], "c": (rows[:, 0] > 0).astype(narrow), "s": list("xy") * 6})
+    model = ColumnTransformer([("n", StandardScaler(), list("abc")), ("s", OneHotEncoder(sparse_output=False), ["s"])])
+    expected = model.fit_transform(frame)
+    np.testing.assert_allclose(hbc.convert(model, "numpy", frame).transform(frame), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_function_of_several_dtypes_in_polars() -> None:
+    """pandas computes each column in its own dtype, and so does hbc. polars makes one array of float64 before, whose squares differ from
+    those in float32 and in int64."""
+    data = {"a": np.array([0.1, 1.1], "f4"), "b": np.array([0.1, 0.2]), "c": np.array([2**40, 3])}
+    for names in (["a", "b"], ["b", "c"], ["a"], ["c"]):
+        model = ColumnTransformer([("f", FunctionTransformer(np.square), names)])
+        for make in (pd.DataFrame, pl.DataFrame):
+            frame = make({name: data[name] for name in names})
+            compiled = hbc.convert(model.fit(frame), "numpy", frame)
+            if make is pl.DataFrame and len(names) > 1:
+                with pytest.raises(hbc.InvalidInputError, match="expected one dtype"):
+                    compiled.transform(frame)
+            else:
+                np.testing.assert_array_equal(compiled.transform(frame), model.transform(frame))

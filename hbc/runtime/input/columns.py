@@ -13,6 +13,7 @@ from hbc.ir.later import Later
 from hbc.ir.signature import InputSpec, Kinds, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import cached_property
+from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.places import Places
 from hbc.runtime.input.values import beyond_exact, converted, decimals, digits, floats, reject_numbers, rounded_twice, strings
 
@@ -157,6 +158,16 @@ class KnownColumns:
                 "The source library was fitted on Python objects there, which it cannot compare with others: X.astype(object)."
             )
             raise InvalidInputError(found=f"{dtype}", expected="Python objects", where=self.where(column), advice=advice)
+
+    def require_alike(self, groups: Sequence[Sequence[int]], positions: Sequence[int], frame: FrameView) -> None:
+        """Raise InvalidInputError for columns of several dtypes in one of the groups, of each of which the source computes a function. Of
+        a frame of polars it makes one array before, while hbc computes each column in its own dtype, as pandas does."""
+        for group in groups:
+            columns = [i for i in group if i in self.functions and i in self.numbers and positions[i] >= 0]
+            if len(dtypes := {frame.column(positions[i]).dtype for i in columns}) > 1:
+                found = " and ".join(sorted(map(str, dtypes)))
+                advice = "The source library's function computes their common dtype: cast the columns to it."
+                raise InvalidInputError(found=found, expected="one dtype", where=self.where(columns[0]), advice=advice)
 
     def require_as_float(self, column: int, dtype: np.dtype[Any]) -> None:
         """Raise InvalidInputError for Python objects, and for a dtype of pandas'

@@ -296,9 +296,9 @@ class FrameReader:
 
     def _require_stackable(self, frame: FrameView, positions: Sequence[int]) -> None:
         """Raise InvalidInputError for columns that the source does not stack unchanged, or that become Python objects in its stack."""
-        if frame.plain:
-            return
-        for group in self._frames.stacked:
+        if not frame.pandas:
+            self.known.require_alike(self._frames.stacked, positions, frame)
+        for group in () if frame.plain else self._frames.stacked:
             columns = [i for i in group if positions[i] >= 0 and i in self.known.numbers]
             own = [dtype for i in columns if (dtype := frame.own_dtype(positions[i])) is not None and dtype.kind != "O"]
             for i in columns:
@@ -322,8 +322,7 @@ class FrameReader:
                 )
 
     def _require_no_na(self, frame: FrameView, positions: Sequence[int], columns: Mapping[int, Array]) -> None:
-        """Raise InvalidInputError for pandas.NA in a column beside a column
-        of Python objects, if the source makes Python objects of both."""
+        """Raise InvalidInputError for pandas.NA beside a column of Python objects, if the source makes such objects of both."""
         stay = [i for i in self.known.numbers if i in self.known.objects_stay]
         if not any(columns[i].dtype.kind == "O" for i in stay):
             return
