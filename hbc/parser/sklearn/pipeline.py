@@ -35,7 +35,7 @@ from hbc.parser.set_output import hands_on, keeps_parts_apart
 from hbc.parser.sklearn.shared.common import hstack, without_missing
 from hbc.parser.sparsity import gives_sparse, is_sparse, may_be_sparse
 from hbc.parser.tools import OF_PIPELINES, options_of
-from hbc.parser.walk import child, handed_through, note_unconvertible, transformed_child
+from hbc.parser.walk import child, children, handed_through, note_unconvertible, transformed_child
 
 PIPELINE, UNION, COLUMNS = (
     "sklearn.pipeline.Pipeline",
@@ -96,7 +96,7 @@ def pipeline(m: Any, x: Node | Frame) -> Result:
         if not isinstance(x, Frame) or framed:
             return x
         return as_matrix(x) if is_alone() else handed_through(x)
-    outputs = child(last, x, place)
+    (outputs,) = children([(last, x, place)])
     kept = OF_PIPELINES.get(options_of(m), ())
     own = own_methods(m, outputs) | {method: outputs[method] for method in kept if method in outputs}
     if outputs and not own:
