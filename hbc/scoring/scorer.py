@@ -86,8 +86,8 @@ class Scorer:
             self.method.columns if None in names else names
         )  # the method knows LightGBM's names, which the source does not compare
         self._by_name = {} if self.method.columns is None else dict(zip(known, self._kinds, strict=True))
-        fitted = dict(zip(self._by_name, model.spec.columns, strict=False))  # none without names
-        self._of_integers = {name for name, column in fitted.items() if {*map(type, column.category_values)} == {int}}
+        facts = zip(self._by_name, model.spec.columns, strict=False)  # none without names
+        self._of_integers = {name for name, fact in facts if {*map(type, fact.category_values)} == {int}}
         cast = None if options.dtype is None else pa.from_numpy_dtype(options.dtype)
         output = model.schema.outputs.get("predict")
         classifies = output is not None and output.classes is not None  # a label that is a float stays what it is

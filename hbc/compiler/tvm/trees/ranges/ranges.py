@@ -132,18 +132,19 @@ def tree_ranges(f: Block, node: Node) -> None:
         few(f, node)
         return
     ranges = ranges_for(op, f.dialect)
-    packed, leaves = f.once(pack_ranges, op, ranges, f.dialect), float(op.leaf_counts.mean())
-    least_sorted, least = f.size(least_rows(len(ranges.first_leaf) / op.n_trees, f.dialect.wide)), rows_for_chunk(leaves)
-    many = T.Bind(tirx.Select(tirx.LT(f.rows, least_sorted), tirx.const(0, "int64"), f.rows))
+    packed, zero = f.once(pack_ranges, op, ranges, f.dialect), tirx.const(0, "int64")
+    least_sorted = f.size(least_rows(len(ranges.first_leaf) / op.n_trees, f.dialect.wide))
+    least_scanned = rows_for_chunk(float(op.leaf_counts.mean()))
+    many = T.Bind(tirx.Select(tirx.LT(f.rows, least_sorted), zero, f.rows))
     others = T.Bind(f.rows - many)
     sorted_ = SortedRows(f, node, ranges, packed)
-    if f.dialect.wide or least is None:
+    if f.dialect.wide or least_scanned is None:
         sorted_.rows(many, ranks_of(f, node, ranges, many))
         few(f.beginning(others), node)
         return
-    chunks, none = Chunks(f.beginning(others), tirx.const(0, "int64"), f.size(least)), tirx.const(0, "int64")
+    chunks = Chunks(f.beginning(others), zero, f.size(least_scanned))
     walked = T.Bind(others - chunks.scanned)  # these come first, so that they are the beginning of a block
-    ranks = ranks_of(f, node, ranges, T.Bind(many + tirx.Select(tirx.LT(none, chunks.scanned), others, none)))
+    ranks = ranks_of(f, node, ranges, T.Bind(many + tirx.Select(tirx.LT(zero, chunks.scanned), others, zero)))
     sorted_.rows(many, ranks)
     ScannedRows(f, ranges, packed, ranks, sorted_.reached).rows(chunks, walked)
     few(f.beginning(walked), node)
