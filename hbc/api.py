@@ -23,7 +23,7 @@ from hbc.compiler.base import (
     known_backends,
     strategies_of,
 )
-from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError
+from hbc.errors import Culprit, NotFittedError, UnsupportedOperatorError, shown
 from hbc.hummingbird import answered
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
@@ -295,15 +295,19 @@ def _rows(rows: Any) -> tuple[int, ...]:
     except TypeError:
         counts = []
     if not counts or counts[0] < 1:
-        raise ValueError(f"rows must be positive integers, such as (1, 1000, 100000), found {rows!r}")
+        raise ValueError(
+            f"rows: found {shown(rows)}, expected positive integers, such as (1, 1000, 100000). A sample of the input is passed as X=."
+        )
     return tuple(counts)
 
 
 def _strategy(strategy: Any, backend: str) -> str:
     known = strategies_of(backend)
+    if not isinstance(strategy, str):
+        raise ValueError(f"strategy: found {shown(strategy)}, expected one of {', '.join(known)}")
     if strategy not in known:
         raise ValueError(f"unknown strategy {strategy!r}; backend {backend!r} has {', '.join(known)}")
-    return str(strategy)
+    return strategy
 
 
 def _opened(model: Any) -> Any:

@@ -28,7 +28,7 @@ from hbc.compiler.base import (
     require_numbers,
     strategies_of,
 )
-from hbc.errors import ArtifactError, UnsupportedOperatorError
+from hbc.errors import ArtifactError, UnsupportedOperatorError, shown
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import Limits
@@ -358,7 +358,8 @@ def _sound(read: Callable[[], Graph]) -> Graph:
 
 def checked_device(device: Any) -> str:
     if not isinstance(device, str) or not re.fullmatch(r"cpu|cuda(:\d+)?", device.lower()):
-        raise ValueError(f"unknown device {device!r}; known are 'cpu', 'cuda' and 'cuda:N'")
+        found = repr(device) if isinstance(device, str) else shown(device)
+        raise ValueError(f"unknown device {found}; known are 'cpu', 'cuda' and 'cuda:N'")
     return device.lower()
 
 
@@ -370,7 +371,7 @@ def positive(name: str, value: Any) -> int | None:
     except TypeError:
         number = 0
     if isinstance(value, bool) or number < 1:
-        raise ValueError(f"{name} must be a positive integer or None, found {value!r}")
+        raise ValueError(f"{name} must be a positive integer or None, found {shown(value)}")
     return number
 
 
@@ -378,7 +379,9 @@ def checked_target(target: Any, backend: str) -> dict[str, Any] | None:
     if target is None:
         return None
     if not isinstance(target, Mapping):
-        raise ValueError(f"target must be a dict such as {{'kind': 'llvm', 'mtriple': 'aarch64-linux-gnu'}}, found {target!r}")
+        raise ValueError(
+            f"target must be a dict such as {{'kind': 'llvm', 'mtriple': 'aarch64-linux-gnu'}}, found {shown(target)}"
+        )
     if not load_compiler(backend).takes_target:
         raise ValueError(f"backend {backend!r} takes no target: it compiles for this machine only. Backend 'tvm' takes one.")
     return dict(target)

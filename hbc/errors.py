@@ -156,6 +156,6 @@ def shown(value: Any) -> str:
     that are nested too deeply, and integers of 5,000 digits."""
     name = type(value).__name__
     try:
-        return f"{value!r:.60} (of type {name})"
+        return f"{value!r:.60} (of type {name})".replace("\n", " ")  # those between the rows of arrays
     except Exception:
         return f"a value (of type {name})"

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from hbc.errors import shown
+
 WHERE = "iteration_range"
 
 
@@ -32,7 +34,7 @@ def checked(given: Any) -> tuple[int, int] | None:
         first, end = -1, -1
     if first < 0 or end < 0 or (end and first >= end):
         raise ValueError(
-            f"{WHERE}: found {given!r}, expected (first, end), such as (0, 50) for the first 50 rounds; end 0 is the last"
+            f"{WHERE}: found {shown(given)}, expected (first, end), such as (0, 50) for the first 50 rounds; end 0 is the last"
         )
     return None if (first, end) == (0, 0) else (first, end)
 

@@ -7,7 +7,7 @@ import functools
 import io
 import os
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from hbc.cache.memory import MemoryStore
 from hbc.compiler.base import About
-from hbc.errors import Culprit, UnsupportedOperatorError
+from hbc.errors import Culprit, UnsupportedOperatorError, shown
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
 from hbc.ir.signature import InputSpec, Kinds, ModelInfo
@@ -171,7 +171,7 @@ class CompiledModel(Estimator, Methods):
         several. By default that of the sample given to `hbc.convert`, or float32 without one.
 
         Raises ValueError for a method or dtype that the model does not have."""
-        asked = self.methods if methods is None else self._asked([methods] if isinstance(methods, str) else list(methods))
+        asked = self.methods if methods is None else self._asked(methods)
         wanted = [dtypes] if isinstance(dtypes, (str, type, np.dtype)) else dtypes
         kinds = [self._main] if wanted is None else [self._kinds_of(np.dtype(dtype)) for dtype in wanted]
         for variant in (self.variants[each] for each in kinds):
@@ -194,6 +194,8 @@ class CompiledModel(Estimator, Methods):
 
         Raises ValueError for a method or dtype that the model does not have, for a method that returns no array (but a frame or a sparse
         matrix, for example), and for a model whose input is no matrix of numbers."""
+        if not isinstance(method, str):
+            raise ValueError(f"method: found {shown(method)}, expected one of {', '.join(self.methods)}")
         if method not in self._calls:
             raise ValueError(f"no method {method!r}; the model has {', '.join(self.methods)}")
         call, plain = self._calls[method], self._plain
@@ -216,7 +218,7 @@ class CompiledModel(Estimator, Methods):
         columns, without a frame. It is meant for servers: `hbc.runtime.records.RecordHandle`.
 
         Raises ValueError for a method that the model does not have."""
-        self._asked([method])
+        self._asked(method)
         return _record_handle(self._calls[method])
 
     def arrow(self, methods: str | Sequence[str] | None = None, *, class_names: Sequence[str] | None = None) -> ArrowMethod:
@@ -235,7 +237,7 @@ class CompiledModel(Estimator, Methods):
 
         if methods is None:
             methods = next((method for method in DEFAULT if method in self.methods), self.methods[0])
-        asked = self._asked([methods] if isinstance(methods, str) else list(methods))
+        asked = self._asked(methods)
         return ArrowMethod(self, [self._calls[method] for method in asked], class_names)
 
     def across(self, devices: Sequence[str]) -> Across:
@@ -292,7 +294,7 @@ class CompiledModel(Estimator, Methods):
         options: what the suffix takes besides.
 
         Raises ValueError for another suffix or option, and for what such a file cannot hold."""
-        asked = None if methods is None else self._asked([methods] if isinstance(methods, str) else list(methods))
+        asked = None if methods is None else self._asked(methods)
         given_back = [method for method, output in self._estimator.frames.items() if max(output.origins, default=-1) >= 0]
         cut = [method for method in given_back if method in (asked or self.methods)]
         if cut:
@@ -318,13 +320,16 @@ class CompiledModel(Estimator, Methods):
             self._module = self._builder.module(self.graph, About(self._estimator, self.spec, self._main))
         return self._module
 
-    def _asked(self, methods: Sequence[str]) -> Sequence[str]:
-        """The methods. Raises ValueError if there are none, or for one that the model does not have."""
-        unknown = [method for method in methods if method not in self.methods]
-        if unknown or not methods:
-            found = ", ".join(map(repr, unknown)) or "nothing"
+    def _asked(self, methods: str | Sequence[str]) -> Sequence[str]:
+        """The method or methods, as a list. Raises ValueError if there are none, for one that the model does not have, and for what are no
+        names."""
+        named = [methods] if isinstance(methods, str) else methods
+        names = list(named) if isinstance(named, Iterable) and all(isinstance(name, str) for name in named) else None
+        unknown = [name for name in names or [] if name not in self.methods]
+        if unknown or not names:
+            found = shown(methods) if names is None else ", ".join(map(repr, unknown)) or "nothing"
             raise ValueError(f"methods: found {found}, expected some of {', '.join(self.methods)}")
-        return methods
+        return names
 
     def _kinds_of(self, dtype: np.dtype[Any]) -> Kinds:
         """The variant whose numbers all have this dtype. Raises ValueError if there is none."""

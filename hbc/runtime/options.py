@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy import ndarray
 
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, shown
 
 ELSEWHERE = {"raw_score": "raw_score", "output_margin": "raw_score", "pred_leaf": "apply"}
 """Option that asks for another output → the method that returns it."""
@@ -31,7 +31,7 @@ def _by_options(model: Any, method: str, X: Any, given: dict[str, Any]) -> Any:
     for option, value in given.items():
         if option not in others or value is not True:
             raise InvalidInputError(
-                found=repr(value),
+                found=shown(value),
                 expected="the source's default" + (" or True" if option in others else ""),
                 where=f"{method}, option {option}",
                 advice=ADVICE.get(option) or ("" if option in others else f"The model has no method {ELSEWHERE[option]}."),

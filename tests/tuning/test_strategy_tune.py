@@ -201,7 +201,7 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("rows", [[], [0], [-1, 5], [1.5], ["a"], 7, None])
 def test_rows_are_positive_integers(forest: Any, rows: Any) -> None:
-    with pytest.raises(ValueError, match=r"rows must be positive integers.*found"):
+    with pytest.raises(ValueError, match=r"rows: found .*, expected positive integers"):
         hbc.tune(forest, rows, backend="numpy")
 
 
