@@ -53,6 +53,12 @@ SANITIZED = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recove
 PATTERN = {"f": np.nan, "i": -77, "u": 77, "b": True}
 """Kind of dtype → what stands in the results before the kernel writes them. bools: as bytes, see `_room`."""
 
+
+def _words(name: str, count: int) -> str:
+    """The parameters of TVM's functions for PTX that are words of a fragment."""
+    return ", ".join(f"__{name}{i}" for i in range(count))
+
+
 DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) (\w+)\[\];")
 PTX = (
     (re.compile(r'asm volatile\("cp\.async\.wait_group (\d+);"[^;]*;'), r"emu::wait_for_copies(\1);"),
@@ -61,6 +67,14 @@ PTX = (
     (
         re.compile(r'asm volatile\("cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (\d+);"[^;]*;'),
         r"emu::copy_later(__dst_mem, __src_mem, \1);",
+    ),
+    *(
+        (
+            re.compile(rf'asm volatile\("mma\.sync\.aligned\.m16n8k{k}\.row\.col\.s32\.([us])8\.([us])8\.s32 [^;]*;"[^;]*;'),
+            f"const uint32_t a[] = {{{_words('a', k // 8)}}}, b[] = {{{_words('b', k // 16)}}}, c[] = {{{_words('c', 4)}}};"
+            rf"uint32_t d[4]; emu::multiply({k}, '\1', '\2', a, b, c, d); " + " ".join(f"__d{i} = d[{i}];" for i in range(4)),
+        )
+        for k in (16, 32)
     ),
     (re.compile(r'asm volatile\("prmt\.b32 %0, %1, %2, %3;"[^;]*;'), "__d = __byte_perm(__a, __b, __c);"),
 )

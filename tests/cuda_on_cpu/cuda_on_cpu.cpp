@@ -161,6 +161,45 @@ uint64_t meet(Wait kind, unsigned mask, uint64_t value, int source, int line) {
   return fibre.value;
 }
 
+struct Product {
+  int k;
+  char of_a, of_b;
+  const uint32_t *a, *b, *c;
+  uint32_t* d;
+};
+
+void multiply(int k, char of_a, char of_b, const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d, int line) {
+  Product own = {k, of_a, of_b, a, b, c, d};
+  meet(PRODUCT, ~0u, uint64_t(&own), int(uintptr_t(__builtin_return_address(0))), line);
+}
+
+// The product of the fragments of all lanes, by the layouts of the PTX manual: lane 4g + q has of A the rows g and g + 8, of B the column g,
+// each at k = 4q … 4q + 3 and 16 more; of C the columns 2q and 2q + 1 of those rows.
+static void multiply_all(const uint64_t* values) {
+  const Product& one = *reinterpret_cast<const Product*>(values[0]);
+  auto element = [](uint32_t word, int byte, char kind) { return kind == 's' ? int(int8_t(word >> 8 * byte)) : int(uint8_t(word >> 8 * byte)); };
+  int a[16][32], b[8][32];
+  for (int lane = 0; lane < WARP_SIZE; lane++) {
+    const Product& own = *reinterpret_cast<const Product*>(values[lane]);
+    for (int part = 0; part < one.k / 16; part++)
+      for (int byte = 0; byte < 4; byte++) {
+        const int g = lane / 4, at = 16 * part + lane % 4 * 4 + byte;
+        a[g][at] = element(own.a[2 * part], byte, one.of_a);
+        a[g + 8][at] = element(own.a[2 * part + 1], byte, one.of_a);
+        b[g][at] = element(own.b[part], byte, one.of_b);
+      }
+  }
+  for (int lane = 0; lane < WARP_SIZE; lane++) {
+    const Product& own = *reinterpret_cast<const Product*>(values[lane]);
+    for (int i = 0; i < 4; i++) {
+      const int *row = a[lane / 4 + i / 2 * 8], *column = b[lane % 4 * 2 + i % 2];
+      int sum = 0;
+      for (int at = 0; at < one.k; at++) sum += row[at] * column[at];
+      own.d[i] = own.c[i] + uint32_t(sum);
+    }
+  }
+}
+
 char* dynamic_memory() { return dynamic; }
 
 constexpr unsigned FIXED = 1u << 31;  // addresses of arrays of fixed size begin here, those of dynamic memory at 0
@@ -222,9 +261,14 @@ static void release_warp(int number) {
     Fibre& other = fibres[first + lane];
     if (!(one.mask >> lane & 1) || other.done) continue;
     if (other.wait != one.wait || other.line != one.line || other.mask != one.mask) return;
+    if (one.wait == PRODUCT && other.source != one.source) return;
     here |= 1u << lane;
     values[lane] = other.value;
     votes |= unsigned(other.value & 1) << lane;
+  }
+  if (one.wait == PRODUCT) {
+    if (here != ~0u) return say("line %d: lanes 0x%x do not multiply with the others of their warp", one.line, ~here);
+    multiply_all(values);
   }
   for (int lane = 0; lane < WARP_SIZE; lane++) {
     if (!(here >> lane & 1)) continue;

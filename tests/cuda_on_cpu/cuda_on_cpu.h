@@ -4,7 +4,8 @@
 // Which thread runs next, and which block, is drawn from a seed: a missing barrier gives other results for another seed.
 // Memory that a kernel must not count on (shared memory at the start of a block) is filled with a pattern.
 // Not the same as on a card: floats out of range that become integers, shifts by the width or more (here as x86 does it), the last bits of
-// exp, log and their like, tensor cores. Threads change places only where they wait, so a lost x[0] += 1 shows only in `races` (races.inc).
+// exp, log and their like. Of tensor cores there is mma.sync of 8-bit integers only. Threads change places only where they wait, so a lost
+// x[0] += 1 shows only in `races` (races.inc).
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -12,8 +13,10 @@
 
 struct uint3 { unsigned x, y, z; };
 
+#define LINE int line = __builtin_LINE()
+
 namespace emu {
-enum Wait { NOTHING, BLOCK, WARP, SHUFFLE, BALLOT };
+enum Wait { NOTHING, BLOCK, WARP, SHUFFLE, BALLOT, PRODUCT };
 struct Thread { uint3 index; int number; };
 extern Thread* current;
 extern uint3 block_index, block_size, grid_size;
@@ -21,6 +24,9 @@ void barrier(int line);
 void pause();             // others may run before this thread goes on
 void set_atomic(bool on);  // whether accesses are those of an atomic function
 uint64_t meet(Wait kind, unsigned mask, uint64_t value, int source, int line);
+// mma.sync of a warp: d = a · b + c, of 16 × k times k × 8 bytes, k = 16 or 32. 'u' or 's' says how those of a and b are read. The words are
+// a lane's fragments. All 32 lanes have to come, from the same place of the code.
+void multiply(int k, char of_a, char of_b, const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d, LINE);
 char* dynamic_memory();
 unsigned shared_address(const void* at);                          // of shared memory, as PTX has it
 // cp.async. Without a seed it is done when the thread waits for it, else chance says whether it is done at once or then. What lies in the
@@ -54,14 +60,13 @@ template <class T> T from_bits(uint64_t raw) {
 #define __global__
 #define __device__ static
 #define __constant__ static const
-#define __forceinline__ inline
+#define __forceinline__ inline __attribute__((always_inline))
 #define __restrict__
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static __attribute__((section("emu_shared")))
 #define alignas(n) __attribute__((aligned(n)))
 #define warpSize 32
-#define LINE int line = __builtin_LINE()
 
 inline void __syncthreads(LINE) { emu::barrier(line); }
 inline void __syncwarp(unsigned mask = ~0u, LINE) { emu::meet(emu::WARP, mask, 0, 0, line); }

@@ -219,6 +219,83 @@ def test_a_copy_that_nobody_waits_for() -> None:
         launched(copies(BEGIN))
 
 
+def product(shape: str, kinds: tuple[str, str]) -> str:
+    """A function with the text that TVM writes for an integer mma.sync."""
+    k = int(shape.partition("k")[2])
+    words = {"d": 4, "a": k // 8, "b": k // 16, "c": 4}
+    names = {group: [f"__{group}{i}" for i in range(count)] for group, count in words.items()}
+    numbers = iter(range(14))
+    places = ", ".join("{" + ", ".join(f"%{next(numbers)}" for _ in group) + "}" for group in names.values())
+    outputs = ", ".join(f'"=r"({name})' for name in names["d"])
+    inputs = ", ".join(f'"r"({name})' for group in "abc" for name in names[group])
+    parameters = [f"uint32_t& {name}" for name in names["d"]] + [f"uint32_t {name}" for group in "abc" for name in names[group]]
+    asm = f"mma.sync.aligned.{shape}.row.col.s32.{kinds[0]}.{kinds[1]}.s32 {places};"
+    return f'__forceinline__ __device__ void mma({", ".join(parameters)}) {{\n  asm volatile("{asm}" : {outputs} : {inputs});\n}}\n'
+
+
+MULTIPLY = {
+    16: "mma(d[0], d[1], d[2], d[3], own[0], own[1], own[2], own[3], own[4], own[5], own[6]);",
+    32: "mma(d[0], d[1], d[2], d[3], own[0], own[1], own[2], own[3], own[4], own[5], own[6], own[7], own[8], own[9]);",
+}
+"""K → what multiplies the words of a lane, one after the other: those of A, of B, of C."""
+
+
+def fragments(matrix: Any, places: list[tuple[Any, Any]]) -> Any:
+    """u32[32, W]: the words of each lane. places: (row, column) of each of its elements, both for all lanes, as the PTX manual has it."""
+    elements = np.stack([matrix[row, column] for row, column in places], axis=1)
+    return np.ascontiguousarray(elements).view(np.uint32)
+
+
+@pytest.mark.parametrize("kinds", [("u8", "s8"), ("s8", "s8"), ("s8", "u8"), ("u8", "u8")], ids=".".join)
+@pytest.mark.parametrize("k", [16, 32])
+def test_products_of_tensor_cores(k: int, kinds: tuple[str, str]) -> None:
+    """Against numpy, with the fragments of PTX ISA 9.7.16.5 ("Matrix Fragments for mma.m16n8k16", "… .m16n8k32", integer types)."""
+    rng = np.random.default_rng(k)
+    lane = np.arange(32)
+    group, thread = lane >> 2, lane % 4  # groupID and threadID_in_group
+    of_a, of_b = ({"u8": np.uint8, "s8": np.int8}[kind] for kind in kinds)
+    in_a = [(group + (8 if 4 <= i < 8 or i >= 12 else 0), thread * 4 + (i & 3) + (16 if i >= 8 else 0)) for i in range(k // 2)]
+    in_b = [(thread * 4 + (i & 3) + (16 if i >= 4 else 0), group) for i in range(k // 4)]
+    in_c = [(group + (8 if i >= 2 else 0), thread * 2 + (i & 1)) for i in range(4)]
+    source = product(f"m16n8k{k}", kinds) + kernel(
+        f"const uint32_t* own = x + threadIdx.x * {k // 8 + k // 16 + 4};\nuint32_t* d = y + threadIdx.x * 4;\n{MULTIPLY[k]}",
+        "uint32_t* x, uint32_t* y",
+    )
+    for seed in SEEDS:
+        a, b = (
+            rng.integers(*np.iinfo(kind).min + np.array([0, 256]), shape, kind)
+            for kind, shape in ((of_a, (16, k)), (of_b, (k, 8)))
+        )
+        c = rng.integers(-(2**31), 2**31, (16, 8)).astype(np.int32)
+        words = np.concatenate([fragments(matrix, places) for matrix, places in ((a, in_a), (b, in_b), (c, in_c))], axis=1)
+        x, y = np.tile(words, (2, 1)), np.zeros((64, 4), np.uint32)
+        x[32:, -4:] = 0  # the second warp adds nothing to its products
+        run(source, x, y, seed=seed)
+        exact = a.astype(np.int64) @ b.astype(np.int64)
+        for warp, expected in ((y[:32], exact + c), (y[32:], exact)):
+            found = np.stack([expected[row, column] for row, column in in_c], axis=1)
+            np.testing.assert_array_equal(warp.view(np.int32), found.astype(np.int32))  # sums wrap around
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (f"if (threadIdx.x != 7) {MULTIPLY[16]}", "lanes 0x80 do not multiply with the others"),
+        (f"if (threadIdx.x != 7) {MULTIPLY[16]}\n__syncthreads();", "for lanes of the mask 0xffffffff that do not come"),
+        (
+            f"if (threadIdx.x < 9) {{ {MULTIPLY[16]} }} else {{ {MULTIPLY[16]} y[64] = 1; }}",
+            "for lanes of the mask 0xffffffff that do not come",
+        ),
+    ],
+    ids=["a lane has finished", "a lane waits", "another place of the code"],
+)
+def test_products_take_all_lanes_of_a_warp(body: str, message: str) -> None:
+    source = product("m16n8k16", ("s8", "s8")) + kernel(f"uint32_t own[7] = {{}}, d[4];\n{body}", "uint32_t* y")
+    for seed in (0, 1):
+        with pytest.raises(EmulationError, match=message):
+            run(source, np.zeros(65, np.uint32), block=32, seed=seed)
+
+
 BEYOND = {
     "reads beyond an array": ("y[0] = y[64 + threadIdx.x % 2];", "heap-buffer-overflow"),
     "writes beyond dynamic memory": ("extern __shared__ int all[];\nall[threadIdx.x + 1] = 1;", "heap-buffer-overflow"),
