@@ -230,6 +230,8 @@ class Frames(Joined):
     """A frame of pandas must have rows."""
     dates: tuple[tuple[int, ...], ...] = joins(union, ())
     """Groups of columns that are read together, as float64: dates and time spans too, if all columns of a group have one dtype."""
+    no_bool_alone: tuple[tuple[int, ...], ...] = joins(union, ())
+    """Groups of columns that are read together, in their common dtype, which must not be bool."""
     stacked: tuple[tuple[int, ...], ...] = joins(union, ())
     """Groups of columns that are put beside others unchanged, before any estimator has converted them."""
 

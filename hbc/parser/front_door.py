@@ -217,6 +217,16 @@ def in_dtype_of(x: Node, y: Node) -> Node:
     return y
 
 
+def note_no_bool_alone(x: Node | Frame) -> None:
+    """Note that the source computes with x in its own dtype, in which integers of every width give the same, and rejects bool. A frame of
+    bool beside numbers has the dtype of these."""
+    columns = given_columns(x)
+    alone = isinstance(x, Frame) and len(columns) == len(x)
+    note(x, Column(integer_bits=ANY_INTEGER if alone else 8))
+    if alone:
+        note_input(Frames(no_bool_alone=(columns,)))
+
+
 def stacked_as_given(x: Frame) -> None:
     """Note that the source puts the columns of x, unchanged, beside others in one array."""
     if columns := given_columns(x):

@@ -54,7 +54,7 @@ def read_spec(document: Mapping[str, Any], width: int) -> InputSpec:
 
 def checked(spec: InputSpec) -> InputSpec:
     """The spec itself. Raises ValueError for columns that it does not have."""
-    groups = (spec.own_dtype or (), *spec.frames.dates, *spec.frames.stacked)
+    groups = (spec.own_dtype or (), *spec.frames.dates, *spec.frames.no_bool_alone, *spec.frames.stacked)
     if any(not 0 <= column < spec.n_features for group in groups for column in group):
         raise ValueError(f"columns beyond the {spec.n_features} of the input")
     if spec.feature_names is not None and len(spec.feature_names) != spec.n_features:

@@ -15,7 +15,7 @@ from hbc.ops import tensor as t
 from hbc.ops.checks import CheckNotAll, CheckValues
 from hbc.ops.missing import Impute, ImputeText, MissingText
 from hbc.parser.frame import Frame, Refusal, as_frame, select_columns
-from hbc.parser.front_door import as_numbers, in_dtype_of, note, note_input
+from hbc.parser.front_door import as_numbers, in_dtype_of, note, note_input, note_no_bool_alone
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.release import since
 from hbc.parser.sklearn.shared.common import as_float, checked, own_float, rejected, without_missing
@@ -82,10 +82,12 @@ def simple_imputer(m: Any, x: Node | Frame) -> Result:
         x = own_float(as_numbers(x))
     else:
         # Integers are never NaN: if NaN is the missing value, none of them is replaced.
-        note(x, Column(integer_bits=8 if missing.nan else _bits(statistics[kept])))
         note(x, Column(objects_stay=True, returned=True))
         if missing.nan:
+            note_no_bool_alone(x)
             note(x, Column(none_apart=True))
+        else:
+            note(x, Column(integer_bits=_bits(statistics[kept])))
         if (m.strategy == "constant" and _fill_dtype(m).kind == "i") or not (missing.nan or (statistics[kept] >= 0).all()):
             note(x, Column(signed=True))
     given = x = as_numbers(x)
@@ -211,10 +213,11 @@ def missing_indicator(m: Any, x: Node | Frame) -> Result:
         y = frame.select(columns).matrix(strings=True)
         if y.type.dtype == "str":
             note_input(Arrays(fixed_width=False))
+            note(y, Column(numbers_unknown=True))
             y = checked(m, y, allow_nan=True, allow_inf=True)
             y = y if missing.nan else without_missing(m, y)
         else:
-            note(y, Column(integer_bits=8))  # bool is rejected
+            note_no_bool_alone(frame.select(columns) if len(columns) == len(frame) else y)
             note(y, Column(objects_stay=True))
             if missing.nan:
                 note(y, Column(none_apart=True))

@@ -130,6 +130,8 @@ class ArrayReader:
             array = self._native(array)
         for i in known.distinct_widths:
             known.require_width(i, array.dtype)
+        for group in self.spec.frames.no_bool_alone:
+            known.require_no_bool(group[0], array.dtype)
         for i in known.objects_only:
             known.require_objects(i, array)
         kinds = known.uniform[known.kind(array.dtype)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -129,13 +129,20 @@ class KnownColumns:
         only_unsigned = self.unsigned[column]
         wrong_sign = only_unsigned if dtype == np.int64 else dtype.kind == "u" and (bits == 64 or self.signed[column])
         if dtype.itemsize * 8 < bits or (dtype.kind == "b" and bits > 1) or wrong_sign:
-            integers = "" if dtype.kind == "f" else "uint64, " if only_unsigned else "int64, "
-            wide = f"{integers}float32 or float64"
-            advice = (
-                "The source library rejects that dtype there, or computes in another one than hbc, with its rounding and overflow: "
-                "cast the column."
-            )
-            raise InvalidInputError(found=f"{dtype}", expected=wide, where=self.where(column), advice=advice)
+            self._reject_dtype(column, dtype, "" if dtype.kind == "f" else "uint64, " if only_unsigned else "int64, ")
+
+    def require_no_bool(self, column: int, *dtypes: np.dtype[Any]) -> None:
+        """Raise InvalidInputError if all columns of a group, of which `column` is the first, are of bool (Frames.no_bool_alone)."""
+        if dtypes and all(dtype.kind == "b" for dtype in dtypes):
+            self._reject_dtype(column, dtypes[0], "int64, ")
+
+    def _reject_dtype(self, column: int, dtype: np.dtype[Any], integers: str) -> NoReturn:
+        advice = (
+            "The source library rejects that dtype there, or computes in another one than hbc, with its rounding and overflow: "
+            "cast the column."
+        )
+        expected = f"{integers}float32 or float64"
+        raise InvalidInputError(found=f"{dtype}", expected=expected, where=self.where(column), advice=advice)
 
     def require_one_rounding(self, column: int, integers: Array) -> None:
         """Raise InvalidInputError for integers of which the source and hbc would make different float32, since one of them makes float64

@@ -167,7 +167,7 @@ class FrameReader:
                 if not frame.pandas and frame.own_dtype(positions[i]) is not None:
                     advice = "scikit-learn does not make numbers of them: cast the column."
                     raise InvalidInputError(found="Python objects", expected="numbers", where=known.where(i), advice=advice)
-                if frame.pandas and frame.rejected_by(CATEGORIES[:1], positions[i]) and any(map(_is_string, values)):
+                if frame.pandas and frame.rejected_by(CATEGORIES[:1], positions[i]) and any(isinstance(v, str) for v in values):
                     advice = "Some estimators of scikit-learn make numbers of them, and others fail: X.astype(float)."
                     raise InvalidInputError(
                         found="categories that are strings", expected="numbers", where=known.where(i), advice=advice
@@ -288,6 +288,8 @@ class FrameReader:
         for i in self.known.own_dtype:
             if i in columns:
                 self.known.require_width(i, columns[i].dtype)
+        for group in self._frames.no_bool_alone:
+            self.known.require_no_bool(group[0], *[columns[i].dtype for i in group if i in columns])
         dtypes = tuple([columns[i].dtype for i in self.known.numbers])
         kinds = self._choose(dict(zip(self.known.numbers, dtypes, strict=True)))
         if dtypes == given and len(self._chosen) < MOST_CHOSEN:
@@ -578,10 +580,6 @@ def _in_other_case(missing: Sequence[str], names: Sequence[str]) -> str:
 def _reject_missing_category(where: str) -> NoReturn:
     advice = "pandas makes another number of it in an array (-9223372036854775808): convert the column, X.astype(float)."
     raise InvalidInputError(found="a missing one among categories of integers", expected="numbers", where=where, advice=advice)
-
-
-def _is_string(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _some_large(integers: Array) -> bool:

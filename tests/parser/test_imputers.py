@@ -1,0 +1,78 @@
+"""Imputers of bool beside numbers, and indicators of None among Python objects. The answer and its dtype are the source's, or hbc rejects
+what the source rejects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import MissingIndicator, SimpleImputer
+
+import hbc
+
+FLAGS = np.array([True, False, True, True])
+GAPS = np.array([1.0, 2.0, np.nan, 2.0])
+MODELS = [
+    SimpleImputer(strategy="most_frequent"),
+    SimpleImputer(strategy="constant", fill_value=7),
+    MissingIndicator(features="all"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model)[:40])
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1", "i8"])
+def test_bool_beside_numbers(model: Any, make: Any, dtype: str) -> None:
+    """scikit-learn makes one array of the frame. It rejects bool only where that array is of bool."""
+    whole = np.arange(4) if dtype[0] == "i" else GAPS
+    frame = make({"a": FLAGS, "b": whole.astype(dtype)})
+    model.fit(frame)
+    compiled = hbc.convert(model, "numpy")
+    expected = model.transform(frame)
+    found = compiled.transform(frame)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+    only = make({"a": FLAGS, "b": ~FLAGS})
+    for given in (only, np.column_stack([FLAGS, FLAGS])):
+        with pytest.raises(ValueError, match="does not support data with dtype bool"):
+            model.transform(given)
+        with pytest.raises(hbc.InvalidInputError, match=r"column 0.*found bool"):
+            compiled.transform(given)
+
+
+def test_bool_alone_in_one_imputer_of_two() -> None:
+    """Each imputer reads an array of its own."""
+    frame = pd.DataFrame({"a": FLAGS, "b": GAPS, "c": FLAGS * 1.0})
+    parts = [
+        ("one", SimpleImputer(strategy="most_frequent"), ["a", "b"]),
+        ("two", SimpleImputer(strategy="most_frequent"), ["c"]),
+    ]
+    model = ColumnTransformer(parts).fit(frame)
+    compiled = hbc.convert(model, "numpy", frame)
+    np.testing.assert_array_equal(compiled.transform(frame), model.transform(frame))
+    changed = frame.assign(c=FLAGS)
+    with pytest.raises(ValueError, match="does not support data with dtype bool"):
+        model.transform(changed)
+    with pytest.raises(hbc.InvalidInputError, match=r"'c'.*found bool"):
+        compiled.transform(changed)
+
+
+@pytest.mark.parametrize("features", ["all", "missing-only"])
+def test_none_among_numbers(features: str) -> None:
+    """scikit-learn takes None for the missing value among Python objects only, numbers or strings."""
+    objects = np.array([[1, None], [2.5, 3], [True, "x"]], object)
+    model = MissingIndicator(missing_values=None, features=features).fit(objects)
+    compiled = hbc.convert(model, "numpy")
+    for given in (objects, objects.tolist(), pd.DataFrame(objects, dtype=object)):
+        np.testing.assert_array_equal(compiled.transform(given), model.transform(given))
+    for wrong in (np.ones((2, 2)), np.array([[1, np.nan], [2, 3]], object)):
+        with pytest.raises(ValueError, match=r"expected to be both numerical|contains NaN"):
+            model.transform(wrong)
+        with pytest.raises(hbc.InvalidInputError):
+            compiled.transform(wrong)
