@@ -112,7 +112,14 @@ def gives_sparse(m: Any, sparse: bool) -> bool:
 
 ALWAYS_CSC = ("preprocessing.QuantileTransformer", "impute.SimpleImputer", "impute.MissingIndicator")
 """Their sparse results are CSC."""
-KEEPING_CSC = ("Binarizer", "MaxAbsScaler", "PolynomialFeatures", "RobustScaler", "SparseRandomProjection")
+KEEPING_CSC = (
+    "Binarizer",
+    "FunctionTransformer",
+    "MaxAbsScaler",
+    "PolynomialFeatures",
+    "RobustScaler",
+    "SparseRandomProjection",
+)
 """Their results are CSC for CSC, otherwise CSR."""
 WIDE_INDICES = ("preprocessing.LabelBinarizer", *(name.removeprefix("sklearn.") for name in GRAPHS))
 """The indices of their results are int64 since scikit-learn 1.9, and int32 before."""

@@ -174,6 +174,8 @@ class ArrayCall:
 
     def _read(self, X: Any) -> Any:
         shared = self.shared
+        if self.method == "predict_log_proba":
+            shared.intake.require_double(X)
         try:
             kinds, arrays = shared.intake(X, shared.later)
         except InvalidInputError:
@@ -347,9 +349,13 @@ class SparseCall(ArrayCall):
 
 
 class GivenBack(SparseCall):
-    """A method that returns the very array that it receives, if the source accepts its values. For other input it computes a result."""
+    """A method that returns the very array or sparse matrix that it receives, if the source accepts its values. For other input it computes
+    a result."""
 
     def __call__(self, X: Any) -> Any:
+        if sparse.is_sparse(X):
+            super().__call__(sparse.without_rows(X) if len(X.shape) == 2 else X)  # it tests what kind of matrix X is
+            return X
         if type(X) is not ndarray:
             return super().__call__(X)
         kinds, arrays = self.shared.intake(X)

@@ -27,6 +27,11 @@ def is_matrix(X: Any) -> bool:
     return bool(sys.modules["scipy.sparse"].isspmatrix(X))
 
 
+def without_rows(X: Any) -> Any:
+    """A sparse matrix of the class, the dtype and the width of X."""
+    return type(X)((0, X.shape[1]), dtype=X.dtype)
+
+
 def is_large(X: Any) -> bool:
     """Whether a sparse matrix has to be cut into blocks, since as one array it would take more than BLOCK_BYTES."""
     return len(X.shape) == 2 and X.shape[0] * X.shape[1] * 8 > BLOCK_BYTES

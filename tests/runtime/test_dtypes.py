@@ -20,7 +20,7 @@ from sklearn.decomposition import PCA
 from sklearn.ensemble import AdaBoostClassifier, VotingRegressor
 from sklearn.feature_selection import SelectKBest, VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
@@ -35,6 +35,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBRegressor
 
 import hbc
@@ -197,6 +198,21 @@ def test_numbers_that_no_float64_is() -> None:
     assert (given.astype(float) != given).any()
     with pytest.raises(hbc.InvalidInputError, match="the dtype <f16"):
         hbc.convert(LinearRegression().fit(ARRAY, REAL), "numpy").predict(given)
+
+
+def test_longdouble_before_logarithms_of_probabilities() -> None:
+    """Of a probability of 1e-900 it has a logarithm; float64 has 0, and its logarithm is -inf."""
+    classes = np.arange(len(ARRAY)) % 3
+    model = LogisticRegression().fit(ARRAY, classes)
+    compiled = hbc.convert(model, "numpy")
+    given = (ARRAY * 2000 / np.abs(model.decision_function(ARRAY)).max()).astype("longdouble")
+    assert np.isfinite(model.predict_log_proba(given)).all()
+    with pytest.raises(hbc.InvalidInputError, match="found the dtype longdouble"):
+        compiled.predict_log_proba(given)
+    np.testing.assert_array_equal(compiled.predict(given), model.predict(given))
+    trees = DecisionTreeClassifier().fit(ARRAY, classes)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(hbc.convert(trees, "numpy").predict_log_proba(given), trees.predict_log_proba(given))
 
 
 def test_longdouble_for_one_classifier_a_class() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from backends import BACKENDS
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_selection import SelectKBest
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
 
 import hbc
 
@@ -63,6 +64,37 @@ def test_the_array_itself(name: str, backend: str) -> None:
             assert source.transform(data) is data
             assert model.transform(data) is data
         np.testing.assert_array_equal(data, before)
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
+def test_the_sparse_matrix_itself(name: str, kind: str) -> None:
+    source = IDENTITIES[name].fit(X)
+    model = hbc.convert(source, "numpy", X)
+    for holder in ("matrix", "array"):
+        make = getattr(scipy.sparse, f"{kind}_{holder}")
+        given = make(np.where(X > 0, X, 0))
+        assert source.transform(given) is given
+        assert model.transform(given) is given
+        with pytest.raises(hbc.InvalidInputError, match="found 2 columns"):
+            model.transform(make(X[:, :2]))
+
+
+@pytest.mark.parametrize("holder", ["matrix", "array"])
+def test_the_format_behind_a_function(holder: str) -> None:
+    """CSC stays CSC: for a function, after a validation, and in a scaler behind an identity."""
+    sources = [
+        FunctionTransformer(np.abs),
+        FunctionTransformer(validate=True, accept_sparse=True),
+        Pipeline([("f", FunctionTransformer()), ("s", MaxAbsScaler())]),
+    ]
+    for source in sources:
+        model = hbc.convert(source.fit(X), "numpy", X)
+        for kind in ("csr", "csc"):
+            given = getattr(scipy.sparse, f"{kind}_{holder}")(np.where(X > 0, X, 0))
+            expected, found = source.transform(given), model.transform(given)
+            assert type(found) is type(expected)
+            np.testing.assert_allclose(found.toarray(), expected.toarray(), rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -50,6 +50,19 @@ class Intake:
         table = as_record_frame(X) if self.columns.categorical else as_frame(X)
         return without_sparse_columns(table, self.spec, self.positions)
 
+    def require_double(self, X: Any) -> None:
+        """Raise InvalidInputError for longdouble, if the source computes in it: its logarithms of probabilities below 1e-308 are finite."""
+        known = self.columns
+        dtype = np.asarray(X).dtype if isinstance(X, (list, tuple)) else getattr(X, "dtype", None)
+        if (
+            isinstance(dtype, np.dtype)
+            and dtype.kind == "f"
+            and dtype.itemsize > 8
+            and not (known.at_once or known.frames_as_f64)
+        ):
+            advice = "The source library computes these logarithms in it, with more digits: X.astype(float)."
+            raise InvalidInputError(found="the dtype longdouble", expected="numpy's usual dtypes", advice=advice)
+
     def __call__(self, X: Any, later: int = 0) -> tuple[Kinds, list[Array]]:
         if self.spec.items:
             items = read_items(X, self.spec.items)
