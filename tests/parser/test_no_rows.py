@@ -13,14 +13,16 @@ import scipy.sparse as sp
 from installed import reads
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import (
+    AdaBoostClassifier,
     BaggingClassifier,
     StackingClassifier,
     StackingRegressor,
     VotingClassifier,
     VotingRegressor,
 )
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
-from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier, OutputCodeClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -117,3 +119,19 @@ def test_classifiers(name: str, library: str) -> None:
 @pytest.mark.parametrize("name", OF_NUMBERS)
 def test_regressors(name: str, library: str) -> None:
     assert_no_rows(OF_NUMBERS[name](REGRESSORS[library]))
+
+
+@pytest.mark.parametrize("backend", ["numpy", "tvm"])
+def test_one_class(backend: str) -> None:
+    """An AdaBoostClassifier of one class looks at its input for its predictions only, not for its probabilities."""
+    boosted = AdaBoostClassifier().fit(X, np.ones(60, int))
+    compiled: Any = hbc.convert(boosted, backend)
+    for given in (X[:0], X[:2], np.full((2, 3), np.nan)):
+        for method in ("predict_proba", "predict_log_proba"):
+            np.testing.assert_array_equal(getattr(compiled, method)(given), getattr(boosted, method)(given), strict=True)
+    coded = OutputCodeClassifier(LogisticRegression()).fit(X, np.ones(60, int))
+    for source, method in ((boosted, "predict"), (boosted, "decision_function"), (coded, "predict")):
+        with pytest.raises(ValueError, match="0 sample"):
+            getattr(source, method)(X[:0])
+        with pytest.raises(hbc.InvalidInputError, match="0 rows"):
+            getattr(hbc.convert(source, backend), method)(X[:0])

@@ -115,7 +115,7 @@ def looser_limits(graph: Graph) -> dict[str, Limits]:
         return {node for node in part.nodes if isinstance(node.op, Check)}
 
     every = checks(graph)
-    parts = {method: graph.select(method) for method in graph.outputs} if len(every) > 1 else {}
+    parts = {method: graph.select(method) for method in graph.outputs} if every else {}
     return {method: input_limits(part) for method, part in parts.items() if checks(part) != every}
 
 

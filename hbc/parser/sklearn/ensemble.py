@@ -144,12 +144,12 @@ def bagging_regressor(m: Any, x: Node) -> Result:
 
 @converts("sklearn.ensemble.AdaBoostClassifier")
 def adaboost_classifier(m: Any, x: Node) -> Result:
-    x = checked(m, x)
+    given, x = x, checked(m, x)
     classes = int(m.n_classes_)
     if classes == 1:
         # For a sparse matrix the source returns Python objects.
         decision = computed_of_dense_only(in_dtype_of(x, _zero(x, x.type.dtype)))
-        one = t.add(_zero(x), 1.0)
+        one = t.add(_zero(given), 1.0)  # the source looks at the number of rows only
         predict = labels(m.classes_, t.cast(t.reshape(decision, N), "i64"))
         return {"predict": predict, "decision_function": decision, "predict_proba": one, "predict_log_proba": t.log(one)}
     weights = m.estimator_weights_[: len(m.estimators_)]

@@ -25,6 +25,7 @@ from hbc.parser.sklearn.shared.members import (
     convert_members,
     flat,
     is_classifier,
+    of_rows_only,
     positive_score,
     value,
 )
@@ -51,7 +52,7 @@ def _members(m: Any, x: Node | Frame) -> list[Outputs]:
         taken_in_order(x)
     real = [e for e in m.estimators_ if not _is_constant(e)]
     converted = iter(convert_members(real, x))
-    return [_constant(e, x) if _is_constant(e) else next(converted) for e in m.estimators_]
+    return [of_rows_only(e, _constant(e, x)) if _is_constant(e) else next(converted) for e in m.estimators_]
 
 
 def _constant(m: Any, x: Node | Frame) -> Outputs:
