@@ -584,6 +584,11 @@ def test_rows_so_far_away_that_an_isomap_is_rounding_are_rejected() -> None:
             compiled.transform(data)
 
 
+def test_an_isomap_of_equal_points() -> None:
+    model = Isomap(n_components=1, n_neighbors=3).fit(np.ones((9, 4)))
+    np.testing.assert_array_equal(hbc.convert(model, "numpy").transform(X), model.transform(X))
+
+
 def test_a_column_that_a_frame_gives_as_it_is_counts_as_read() -> None:
     """The column is the only one of its dtype, so no operator reads its graph input; nothing reads the third column of the frame."""
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [5, 6]})

@@ -199,6 +199,12 @@ def test_dtypes_of_results(model: Any, dtype: str) -> None:
     np.testing.assert_allclose(found, model.transform(X.astype(dtype)), rtol=1e-6, strict=True)
 
 
+def test_another_pooling_function_is_named() -> None:
+    model = FeatureAgglomeration(2, pooling_func=np.median).fit(X)
+    with pytest.raises(hbc.UnsupportedOperatorError, match=r"pooling function is median\. Use numpy's mean"):
+        hbc.convert(model, "numpy")
+
+
 def test_sums_of_unsigned_integers_are_rejected() -> None:
     """The source's are unsigned."""
     model = FeatureAgglomeration(2, pooling_func=np.sum).fit(HOLES[:, [0, 0, 0]] * [3, 5, 7])

@@ -127,7 +127,8 @@ def feature_agglomeration(m: Any, x: Node) -> Result:
         return t.div(t.concat(sums), np.array([[float(len(cluster)) for cluster in clusters]]))
     pools = {np.max: t.max_, np.min: t.min_, np.sum: t.sum_}
     if m.pooling_func not in pools:
-        raise Refusal(f"its pooling function is {m.pooling_func!r}.", "Use numpy's mean, max, min or sum.")
+        name = getattr(m.pooling_func, "__name__", type(m.pooling_func).__name__)
+        raise Refusal(f"its pooling function is {name}.", "Use numpy's mean, max, min or sum.")
     # The sum of unsigned integers is unsigned.
     note(x, Column(integer_bits=ANY_INTEGER, signed=m.pooling_func is np.sum))
     pool = pools[m.pooling_func]

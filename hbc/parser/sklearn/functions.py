@@ -189,8 +189,9 @@ class Usage:
         """ufunc(*inputs) in the dtypes in which numpy computes it; Python numbers take the dtype of the arrays. Raises Refusal if it has no
         rule for these dtypes, or if the dimensions differ."""
         kinds = [_kind(value) for value in inputs]
-        *loop, result = ufunc.resolve_dtypes((*kinds, None))
-        if any(kind.kind in "OMm" for kind in (*loop, result)):
+        dated = any(isinstance(kind, np.dtype) and kind.kind in "OMm" for kind in kinds)  # numpy may have no loop for these
+        *loop, result = kinds if dated else ufunc.resolve_dtypes((*kinds, None))
+        if dated or any(kind.kind in "OMm" for kind in (*loop, result)):
             advice = "Make numbers of them before the pipeline, such as days since a fixed date."
             raise Refusal(f"its function uses np.{ufunc.__name__} of dates or other Python objects.", advice)
         if any(kind.kind not in "fiub" or kind == np.float16 for kind in (*loop, result)):

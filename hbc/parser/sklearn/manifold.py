@@ -47,7 +47,8 @@ def isomap(m: Any, x: Node) -> Result:
         onward = t.take(known.astype(NUMPY_DTYPES[common]), t.reshape(neighbour, N), axis=0)
         ways.append(t.add(onward, t.cast(distance, common)))
     geodesic = t.cast(reduce(t.minimum, ways), "f32" if single else "f64")
-    farthest = (FARTHEST_F32 if single else FARTHEST) * float(np.max(known, initial=1e-30))
+    # Of training points that are all equal every row gets 0, however far it is.
+    farthest = (FARTHEST_F32 if single else FARTHEST) * (float(np.max(known, initial=0)) or np.inf)
     return projected(m.kernel_pca_, checked(m.kernel_pca_, t.mul(t.mul(geodesic, geodesic), -0.5), limit=farthest**2 / 2))
 
 
