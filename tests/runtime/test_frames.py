@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder, OrdinalEncoder, StandardScaler
 
@@ -390,3 +392,27 @@ def test_a_missing_one_among_categories_of_integers_beside_integers() -> None:
     with pytest.raises(hbc.InvalidInputError, match="missing one among categories of integers"):
         compiled.transform(frame)
     same(model, compiled, frame.assign(b=[1.0, 2.0, 3.0]))
+
+
+@pytest.mark.filterwarnings("ignore:Label 0 is present")
+def test_a_label_that_all_rows_have_behind_picked_columns() -> None:
+    """OneVsRestClassifier compares names for such a label, but only of what it is given."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(random.normal(size=(30, 3)), columns=list("abc"))
+    labels = np.column_stack([np.ones(30, int), frame["a"] > 0, frame["b"] > 0]).astype(int)
+    for picked in (
+        ColumnTransformer([("x", "passthrough", ["a", "b"]), ("y", "passthrough", ["c"])]),
+        ColumnTransformer([("x", "passthrough", ["a", "b"])]).set_output(transform="pandas"),
+    ):
+        behind = make_pipeline(picked, OneVsRestClassifier(LogisticRegression())).fit(frame, labels)
+        compiled = hbc.convert(behind, "numpy")
+        for given in (frame, frame[["c", "b", "a"]], frame.assign(more=1)):
+            np.testing.assert_array_equal(compiled.predict(given), behind.predict(given))
+        inside = OneVsRestClassifier(make_pipeline(picked, LogisticRegression())).fit(frame, labels)
+        compiled = hbc.convert(inside, "numpy")
+        np.testing.assert_array_equal(compiled.predict(frame), inside.predict(frame))
+        for given in (frame[["c", "b", "a"]], frame.assign(more=1)):
+            with pytest.raises(ValueError, match="feature names should match"):
+                inside.predict(given)
+            with pytest.raises(hbc.InvalidInputError, match="feature names"):
+                compiled.predict(given)

@@ -15,7 +15,17 @@ from hbc.ir.types import NUMPY_DTYPES, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.columns import SelectColumns
 from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, nodes_of, untouched
-from hbc.parser.front_door import ANY_INTEGER, NO_INTEGER, handed_on, is_alone, note, note_given, note_input, stacked_as_given
+from hbc.parser.front_door import (
+    ANY_INTEGER,
+    NO_INTEGER,
+    handed_on,
+    is_alone,
+    maker,
+    note,
+    note_given,
+    note_input,
+    stacked_as_given,
+)
 from hbc.parser.registry import (
     DESCRIPTIONS,
     GIVES_BACK,
@@ -187,8 +197,10 @@ def given_to_all(members: Iterable[Any], x: Node | Frame) -> None:
 
 
 def taken_in_order(x: Node | Frame) -> None:
-    """Notes that the order of x's columns matters, although some estimator may pick columns by name."""
-    if all(place is not None for place in untouched(as_frame(x))):
+    """Notes that the order of x's columns matters, although some estimator may pick columns by name. The order of columns that another
+    estimator has picked does not depend on that of the model's input."""
+    makers = [made for node in nodes_of(x) if (made := maker(node)) is not None]
+    if all(_only_passes(estimator) for estimator, _ in makers) and None not in untouched(x):
         note_input(Frames(in_order=True))
 
 
