@@ -105,14 +105,14 @@ class TorchCompiler(Compiler):
 
     def export(self, graph: Graph, options: CompileOptions, path: str, about: About) -> None:
         """Writes what `torch.export.load(path).module()(x)` runs: `forward` of Program, for any number of rows. Raises ValueError if the
-        caller has asked for several methods, and for models that torch.export cannot hold."""
+        caller has asked for several methods, and ArtifactError for models that torch.export cannot hold."""
         if about.asked and len(graph.outputs) > 1:
             raise ValueError(
                 f"{path}: methods: found {', '.join(graph.outputs)}, expected one, since a .pt2 file holds one method"
             )
         device, content = checked_device(self.name, options), io.BytesIO()
         alone = graph.select(main_method(graph.outputs))
-        torch.export.save(exported(self.module(alone, options), alone, device), content)
+        torch.export.save(exported(self.module(alone, options), alone, device, path), content)
         write_atomically(path, lambda file: file.write(content.getbuffer()))
 
     def module(self, graph: Graph, options: CompileOptions) -> Program:
