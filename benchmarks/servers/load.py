@@ -57,7 +57,8 @@ def apply(request: Request, port: int, seconds: float, core: int, connections: i
             "-D",
             f"{seconds * 1000:.0f}ms",
         ]
-        command += ["--warm-up-time", "1", "-d", str(body), f"--log-file={log}", *headers, *pace]
+        warm_up = f"{min(seconds, 1.0) * 1000:.0f}ms"
+        command += ["--warm-up-time", warm_up, "-d", str(body), f"--log-file={log}", *headers, *pace]
         done = subprocess.run([*command, f"http://127.0.0.1:{port}{request.path}"], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"h2load: {done.stderr or done.stdout}")
