@@ -33,7 +33,7 @@ LEGEND = (
 
 
 def run(run: Run) -> None:
-    count, rows = run.given("pipelines", 500, 20), run.given("rows", 10_000, 2_000)
+    count, rows = run.given("pipelines", 500, 12), run.given("rows", 10_000, 2_000)
     backends = run.given("backends", ["tvm"], ["tvm"])
     rounds, budget = run.given("rounds", 3, 1), run.given("budget", 0.1, 0.02)
     run.settings["batches"] = [1, rows]

@@ -371,7 +371,7 @@ def run(run: Run) -> None:
     """Measures for `--minutes`, all backends together. What an earlier run found for other backends is kept. A whole run writes the cost
     model."""
     backends = run.given("backends", ["tvm", "torch"], ["tvm", "torch"])
-    minutes = run.given("minutes", 10.0, 0.6)
+    minutes = run.given("minutes", 10.0, 0.3)
     found: dict[str, Any] = report.read(run.path)["workloads"] if run.path.exists() else {}
     run.results["workloads"] = found
     for place, backend in enumerate([] if run.options.fit else backends):
