@@ -10,9 +10,12 @@ from random_trees import join, random_tree, rows_at_thresholds
 
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.tvm.run.targets import machine
+from hbc.compiler.tvm.trees.leaves.fixed_point import fixed_point
+from hbc.compiler.tvm.trees.pieces.packed_pieces import PLANES_IN_UNITS
 from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
 from hbc.compiler.tvm.trees.scan.likely_leaves import leaf_rows, likeliest_leaves
 from hbc.compiler.tvm.trees.scan.packed_lanes import TREES_BY_NUMBER, TREES_IN_VECTOR, pack_lanes, trees_by_number
+from hbc.compiler.tvm.trees.scan.packed_trees import pack_trees
 from hbc.compiler.tvm.trees.scan.scan_few_rows import fits_lanes
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
@@ -46,9 +49,49 @@ def test_uneven_trees(
     graph = Graph((x,), {"predict": (replace(op, strategy="scan")(x),)})
     run = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target)).run
     expected = op.evaluate(X)
-    for rows in (1, 2, 3, 4, 6, 16):
+    for rows in (1, 2, 3, 4, 6, 16, 17, 32, 60):
         parts = [run("predict", [X[i : i + rows]])[0] for i in range(0, len(X), rows)]
         np.testing.assert_allclose(np.concatenate(parts), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("planes", [1, PLANES_IN_UNITS, PLANES_IN_UNITS + 1, 256, 257])
+def test_records_for_avx2(planes: int) -> None:
+    """A record is loaded at once. Few planes are counted in units; more than 256 do not fit in a byte."""
+    op = of_so_many_columns(planes)
+    ranked = ranked_trees(op)
+    assert ranked.planes == planes
+    packed = pack_trees(op, ranked, fixed_point(op), AVX2).splits
+    assert [each.size for each in packed] == [3, 1]
+    assert [each.unit for each in packed] == [4 if planes <= PLANES_IN_UNITS else 1] * 2
+    for each in packed:
+        assert each.whole == (planes <= 256)
+        splits = each.records[:, each.places.planes : each.places.planes + each.size]
+        found = np.unique(splits.reshape(-1).astype(np.int64)) // each.unit
+        assert set(found.tolist()) <= set(range(planes))
+        assert not each.whole or each.records.shape[1] in (4, 16)
+    assert all(len(each.records) for each in packed)
+
+
+@pytest.mark.parametrize("planes", [PLANES_IN_UNITS, PLANES_IN_UNITS + 1, 256, 257])
+def test_chunks_of_32_and_64_rows(planes: int) -> None:
+    op = of_so_many_columns(planes)
+    X = rows_at_thresholds(np.random.default_rng(0), op, 200, planes)
+    x = Input("X", "f32", (N, planes))()
+    graph = Graph((x,), {"predict": (replace(op, strategy="scan")(x),)})
+    run = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target={"mcpu": "haswell"})).run
+    expected = op.evaluate(X)
+    for rows in (17, 31, 32, 33, 48, 63, 64, 65, 100, 200):
+        parts = [run("predict", [X[i : i + rows]])[0] for i in range(0, len(X), rows)]
+        np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
+def of_so_many_columns(features: int) -> TreeEnsemble:
+    """A tree of one split for each column, and larger ones; the sums are of small integers."""
+    rng = np.random.default_rng(features)
+    values = np.arange(-3.0, 4.0)[:, None]
+    stumps = [random_tree(rng, 2, 1, "f4", values, False) for _ in range(features)]
+    stumps = [replace(tree, feature=np.where(tree.feature < 0, -1, i)) for i, tree in enumerate(stumps)]
+    return join([*stumps, *(random_tree(rng, 20, features, "f4", values, False) for _ in range(9))], np.zeros(1), None)
 
 
 @pytest.mark.parametrize("ids", [False, True])

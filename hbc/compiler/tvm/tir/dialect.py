@@ -44,6 +44,11 @@ class Dialect:
         """Whether there are registers of 32 bytes, with AVX2's instructions for them."""
         return self.byte_lookup and not self.neon
 
+    @property
+    def only_avx2(self) -> bool:
+        """Whether AVX2 compares and looks up bytes, and no larger registers do."""
+        return self.avx2 and self.byte_masks and not self.byte_permute
+
     def tile(self, dtype: str, columns: int) -> int:
         """How many columns of a matrix product are summed together: their sums for one vector of rows fit in the registers.
 

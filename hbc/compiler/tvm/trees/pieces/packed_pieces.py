@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from hbc.compiler.tvm.tir.dialect import Dialect
@@ -9,6 +11,10 @@ from hbc.compiler.tvm.trees.pieces.split_order import Lockstep, Pieces, pieces
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.ops.tree_ranks import RankedTrees
+
+UNIT = 4
+"""`PackedPieces.unit` of few planes with AVX2: addresses of x86 scale by up to 8, so planes that lie 32 bytes apart need no shift."""
+PLANES_IN_UNITS = 256 // UNIT
 
 
 @record
@@ -34,6 +40,15 @@ def cut(dialect: Dialect) -> Cut:
     return Cut((6, 4) if dialect.byte_permute else (4, 2), 2, masks=True)
 
 
+class Places(NamedTuple):
+    """Where the planes of a record stand, the bytes to compare with, `lo` and the table."""
+
+    planes: int
+    bounds: int
+    lo: int
+    table: int
+
+
 @record
 class PackedPieces:
     """`Pieces` of one size, tree by tree.
@@ -45,22 +60,38 @@ class PackedPieces:
     Records are words with masks, and where there are more than 256 planes. Ranks, `lo` and a table of one byte are repeated to fill words
     then, since a load brings a word into all lanes, but a byte takes one of the ports that compare. Otherwise records are bytes, with
     zeros up to a multiple of four: for 500 trees of 31 leaves 80 KB instead of 189, and no slower with AVX2.
+
+    whole: a record is loaded at once, and look-ups bring its bytes into all lanes (AVX2). Its table comes first, its planes last.
+    unit: the planes' bytes are their numbers times this.
     """
 
     size: int
     starts: Array
     records: Array
+    whole: bool = False
+    unit: int = 1
+
+    @property
+    def places(self) -> Places:
+        """Where the fields of a record stand."""
+        if self.whole:
+            table = 1 << self.size if self.size > 1 else 1
+            return Places(table + self.size + 1, table, table + self.size, 0)
+        return Places(0, self.size, 2 * self.size, 2 * self.size + 1)
 
 
 def pack_splits(ranked: RankedTrees, steps: Lockstep, plane: Array, dialect: Dialect) -> tuple[PackedPieces, ...]:
     """All splits in pieces, tree by tree. plane i64[J]: that of each split."""
     how = cut(dialect)
     rank = ranked.split_rank - (0 if how.masks else 128)
-    return tuple(_pack_pieces(ranked, steps, plane, rank, each, how.masks) for each in pieces(ranked, how.sizes, how.more))
+    found = pieces(ranked, how.sizes, how.more)
+    return tuple(_pack_pieces(ranked, steps, plane, rank, each, how.masks, dialect.only_avx2) for each in found)
 
 
-def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array, found: Pieces, masks: bool) -> PackedPieces:
-    """The records of pieces of one size, in the order of the scan."""
+def _pack_pieces(
+    ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array, found: Pieces, masks: bool, whole: bool
+) -> PackedPieces:
+    """The records of pieces of one size, in the order of the scan. whole: see `PackedPieces`, if records are bytes."""
     split_tree = np.repeat(np.arange(len(ranked.leaf_counts)), np.diff(ranked.starts))
     starts, order = steps.one_by_one(split_tree[found.split[:, 0]])
     split, leaf = found.split[order], found.leaf[order]
@@ -70,10 +101,11 @@ def _pack_pieces(ranked: RankedTrees, steps: Lockstep, plane: Array, rank: Array
         table = table[:, :1]  # the entry of the right side alone
     bound = (rank[split] + 1).astype(np.uint8)
     if not masks and plane.max(initial=0) < 256:
+        unit = UNIT if whole and plane.max(initial=0) < PLANES_IN_UNITS else 1
+        planes = (plane[split] * unit).astype(np.uint8)
         padding = np.zeros((len(split), -(2 * found.size + 1 + table.shape[1]) % 4), np.uint8)
-        return PackedPieces(
-            found.size, starts, np.concatenate([plane[split].astype(np.uint8), bound, lo, table, padding], axis=1)
-        )
+        parts = [table, bound, lo, planes] if whole else [planes, bound, lo, table]
+        return PackedPieces(found.size, starts, np.concatenate([*parts, padding], axis=1), whole, unit)
     if found.size == 1:
         table = np.repeat(table, 4, axis=1)
     words = [plane[split], _repeated(bound), _repeated(lo), np.ascontiguousarray(table).view(np.int32)]

@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
+from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, look_up_twice, many, shuffled, store, vector
 from hbc.compiler.tvm.trees.leaves.leaves import HALF
@@ -25,6 +26,10 @@ VECTORS_OF_PIECES = 4
 """Vectors of rows for one tree in pieces: they share the loads of its splits, and fill the 16 registers of AVX2."""
 EVERY = ROWS_IN_VECTOR * VECTORS_OF_PIECES
 """The most rows that are scanned together."""
+MOST_SPREAD = 2
+"""The most vectors of rows for which a record is loaded at once, and look-ups bring its bytes into all lanes (AVX2). A piece of three
+splits takes 22 instructions so, of which 7 load; otherwise 26 and 11. Zen 3 begins six instructions a cycle, and two loads into vectors:
+32 rows of 500 trees of 31 leaves take 0.43 µs each instead of 0.5. More vectors need the registers: 10,000 rows took 1.03 of the time."""
 ROWS_FOR_ALL = 176
 """From so many rows on, what is left of a block is scanned as 256 rows: that takes 2.1 to 2.7 times as long as a chunk of 64 rows."""
 ROWS_FOR_ALL_IN_HALVES = 224  # the same with AVX2, whose registers hold 32 rows: it takes 3.6 times as long
@@ -94,10 +99,36 @@ class Chunks:
                 scan(T.Bind(self.whole * ROWS_IN_VECTOR), self.least)
 
 
-def scan_of(f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int | None = None) -> PiecesScan:
+def scan_of(
+    f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int | None = None, step: int = 0
+) -> PiecesScan:
     """The scan that suits the processor. splits: trees in pieces. ranks: of `rank_planes`, or planes as it makes them, `stride` bytes
-    apart. most: the most rows that go at once."""
-    return (BytesScan if f.dialect.byte_masks else MasksScan)(f, splits, ranks, most, f.block if stride is None else stride)
+    apart. most: the most rows that go at once. step: from the ranks of a register of rows to those of the next; 0: they lie together."""
+    kind = BytesScan if f.dialect.byte_masks else MasksScan
+    return kind(f, splits, ranks, most, f.block if stride is None else stride, step or kind.lanes)
+
+
+class OwnPlanes:
+    """The planes of a chunk of rows in memory of their own (AVX2). In that of a large block, planes of a few rows lie in the same sets of
+    the first cache. Here they lie 32 bytes apart, and 32 rows after 32, so that a record's byte scales to the place of a plane in the
+    address of a load: 32 rows of 500 trees of 31 leaves take 0.9 of the time (Zen 3)."""
+
+    def __init__(self, f: Block, ranks: Any, planes: int, most: int) -> None:
+        """ranks: of `rank_planes`, plane after plane. most: the rows of a chunk."""
+        self.f, self.ranks, self.number, self.step = f, ranks, f.size(planes), few_sizes(planes) * HALF
+        self.planes = T.alloc_buffer((most // HALF * self.step,), "uint8")
+        self.most = most
+
+    def fill(self, first: Expr, rows: int) -> None:
+        """Copy the planes of the rows first … first + rows of the block."""
+        with self.f.repeat(self.number) as plane:
+            for i in range(rows // HALF):
+                ranks = vector(self.ranks, plane * self.f.block + first + i * HALF, HALF)
+                store(self.planes, ranks, plane * HALF + i * self.step, HALF)
+
+    def scan_of(self, splits: Sequence[PackedPieces]) -> PiecesScan:
+        """The scan of the rows here; its first row is 0."""
+        return scan_of(self.f, splits, self.planes, self.most, HALF, self.step)
 
 
 class PiecesScan:
@@ -105,8 +136,8 @@ class PiecesScan:
 
     lanes: int  # rows in a register
 
-    def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int) -> None:
-        self.f, self.ranks, self.stride = f, ranks, stride
+    def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int, step: int) -> None:
+        self.f, self.ranks, self.stride, self.step = f, ranks, stride, step
         self.pieces = [
             replace(kind, starts=f.own(kind.starts, "i64"), records=f.own(kind.records, dtype_name(kind.records.dtype)))
             for kind in splits
@@ -135,9 +166,10 @@ class PiecesScan:
         start, end = (T.Bind(self.f.constant(starts, "i64", at + i)) for i in range(2))
         return T.serial(start, end)  # type: ignore[no-any-return]
 
-    def _plane(self, planes: Array, at: Expr, first: Expr) -> Expr:
+    def _plane(self, pieces_: PackedPieces, at: Expr, first: Expr) -> Expr:
         """Where the ranks that a split tests begin, for the rows from `first` on."""
-        return T.Bind(tirx.Cast("int64", self.f.constant(planes, dtype_name(planes.dtype), at)) * self.stride + first)
+        number = self.f.constant(pieces_.records, dtype_name(pieces_.records.dtype), at)
+        return T.Bind(tirx.Cast("int64", number) * (self.stride // pieces_.unit) + first)
 
     def _everywhere(self, array: Array, at: Expr, lanes: int) -> Expr:
         """A word, or a byte four times a word, in all lanes."""
@@ -146,28 +178,33 @@ class PiecesScan:
         return T.Bind(tirx.Broadcast(self.f.constant(array, "i32", at), lanes))
 
     def _piece(self, candidates: list[Any], pieces_: PackedPieces, at: Expr, first: Expr, origin: Expr) -> None:
-        f, size, records = self.f, pieces_.size, pieces_.records
-        record = T.Bind(at * records.shape[1])
-        planes = [self._plane(records, record + i, first) for i in range(size)]
-        ranks = [self._everywhere(records, record + size + i, self.lanes // 4) for i in range(size)]
-        lo = self._everywhere(records, record + 2 * size, self.lanes // 4)
+        record = T.Bind(at * pieces_.records.shape[1])
+        planes = [self._plane(pieces_, record + pieces_.places.planes + i, first) for i in range(pieces_.size)]
+        bounds, lo, table = self._read(pieces_, record, len(candidates))
+        for slot, candidate in enumerate(candidates):
+            values = [vector(self.ranks, plane + slot * self.step, self.lanes) for plane in planes]
+            leaf = vector(candidate, origin, self.lanes // 4)
+            store(candidate, self._next(leaf, lo, table, values, bounds), origin, self.lanes // 4)
+
+    def _read(self, pieces_: PackedPieces, record: Expr, vectors: int) -> tuple[list[Expr], Expr, Expr]:
+        """What a record has beside the planes, as words in all lanes: the bytes to compare with, `lo`, and the table."""
+        f, size, records, places, lanes = self.f, pieces_.size, pieces_.records, pieces_.places, self.lanes // 4
+        bounds = [self._everywhere(records, record + places.bounds + i, lanes) for i in range(size)]
+        lo = self._everywhere(records, record + places.lo, lanes)
         if size == 1 or (size == 2 and records.dtype == np.int32):
-            table = self._everywhere(records, record + 2 * size + 1, self.lanes // 4)
+            table = self._everywhere(records, record + places.table, lanes)
         elif records.dtype == np.uint8:
             count = 1 << size
-            part = T.Bind(f.constants(records, "u8", record + 2 * size + 1, count))
+            part = T.Bind(f.constants(records, "u8", record + places.table, count))
             table = T.Bind(_words(shuffled([part] * (self.lanes // count), list(range(self.lanes)))))
         else:
             words = 1 << (size - 2)
-            part = T.Bind(f.constants(records, "i32", record + 2 * size + 1, words))
-            places = [tirx.const(i, "int32") for i in range(self.lanes // 4)]
-            table = part if words == len(places) else T.Bind(tirx.Shuffle([part] * (len(places) // words), places))
-        for slot, candidate in enumerate(candidates):
-            values = [vector(self.ranks, plane + slot * self.lanes, self.lanes) for plane in planes]
-            leaf = vector(candidate, origin, self.lanes // 4)
-            store(candidate, self._next(leaf, lo, table, values, ranks), origin, self.lanes // 4)
+            part = T.Bind(f.constants(records, "i32", record + places.table, words))
+            indices = [tirx.const(i, "int32") for i in range(lanes)]
+            table = part if words == lanes else T.Bind(tirx.Shuffle([part] * (lanes // words), indices))
+        return bounds, lo, table
 
-    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], bounds: list[Expr]) -> Expr:
         """The candidate leaves after a piece. values: the rows' bytes of its planes. All other arguments and the result are words."""
         raise NotImplementedError
 
@@ -177,14 +214,14 @@ class MasksScan(PiecesScan):
 
     lanes = ROWS_IN_VECTOR
 
-    def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int) -> None:
-        super().__init__(f, splits, ranks, most, stride)
+    def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int, step: int) -> None:
+        super().__init__(f, splits, ranks, most, stride, step)
         # 0, but LLVM does not know it. Where it knows which bits are 0, it turns `+` into `or`; but only `+` takes one instruction
         # for the rows of a mask.
         self.zero = T.Bind(broadcast(tirx.Cast("uint8", f.size(0)), ROWS_IN_VECTOR))
 
-    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
-        left = [tirx.LT(value, _bytes(rank, ROWS_IN_VECTOR)) for value, rank in zip(values, ranks, strict=True)]
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], bounds: list[Expr]) -> Expr:
+        left = [tirx.LT(value, _bytes(bound, ROWS_IN_VECTOR)) for value, bound in zip(values, bounds, strict=True)]
         index = self.zero
         # The highest bit is added first, since LLVM knows that nothing is carried beyond it.
         for bit in (len(left) - 1, *range(len(left) - 1)):
@@ -202,9 +239,30 @@ class BytesScan(PiecesScan):
 
     lanes = HALF
 
-    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], ranks: list[Expr]) -> Expr:
-        both = zip(values, ranks, strict=True)
-        stays = [_bits(tirx.LT(as_signed(value, HALF), as_signed(rank, HALF))) for value, rank in both]
+    def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int, step: int) -> None:
+        super().__init__(f, splits, ranks, most, stride, step)
+        if any(kind.whole for kind in splits):
+            # LLVM does not know these bytes. If it did, it would load each byte of a record into all lanes again.
+            places = f.own(np.arange(8, 12, dtype=np.uint8).repeat(HALF), "u8")
+            self.spread = [T.Bind(f.constants(places, "u8", tirx.const(i * HALF, "int64"), HALF)) for i in range(4)]
+
+    def _read(self, pieces_: PackedPieces, record: Expr, vectors: int) -> tuple[list[Expr], Expr, Expr]:
+        if not pieces_.whole or vectors > MOST_SPREAD:
+            return super()._read(pieces_, record, vectors)
+        width = pieces_.records.shape[1]
+        part = T.Bind(self.f.constants(pieces_.records, "u8", record, width))
+        whole = T.Bind(shuffled([part] * (HALF // width), list(range(HALF))))
+
+        def everywhere(place: int) -> Expr:
+            return T.Bind(_words(look_up_twice(whole, self.spread[place % 4], self.f.dialect)))
+
+        places = pieces_.places
+        table = _words(whole) if pieces_.size > 1 else everywhere(places.table)
+        return [everywhere(places.bounds + i) for i in range(pieces_.size)], everywhere(places.lo), table
+
+    def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], bounds: list[Expr]) -> Expr:
+        both = zip(values, bounds, strict=True)
+        stays = [_bits(tirx.LT(as_signed(value, HALF), as_signed(bound, HALF))) for value, bound in both]
         return self._logic(CHANGE_WHERE, leaf, _equal(leaf, lo), self._looked_up(table, stays))
 
     def _looked_up(self, table: Expr, stays: list[Expr]) -> Expr:

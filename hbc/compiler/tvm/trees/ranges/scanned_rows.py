@@ -21,12 +21,11 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
-from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import bits_of_bytes, broadcast, once_if, store, vector
 from hbc.compiler.tvm.trees.leaves.leaves import HALF
 from hbc.compiler.tvm.trees.leaves.reached import Reached
-from hbc.compiler.tvm.trees.pieces.pieces_scan import Chunks, scan_of
+from hbc.compiler.tvm.trees.pieces.pieces_scan import Chunks, OwnPlanes
 from hbc.compiler.tvm.trees.ranges.packed_ranges import PackedRanges, Ranges
 from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
 
@@ -48,10 +47,9 @@ class ScannedRows:
     def __init__(self, f: Block, ranges: Ranges, packed: PackedRanges, ranks: Any, reached: Reached) -> None:
         """ranks: of `ranks_of` (ranges.py)."""
         self.f, self.trees, self.reached = f, f.size(len(ranges.starts) - 1), reached
-        self.ranks, self.number, most = ranks, f.size(ranges.ranked.planes), ROWS_IN_VECTOR
-        self.planes = T.alloc_buffer((few_sizes(ranges.ranked.planes) * most,), "uint8")
-        self.tops, self.parts = (scan_of(f, trees, self.planes, most, stride=most) for trees in (packed.tops, packed.parts))
-        self.exits, self.leaf, self.found = (T.alloc_buffer((most,), "uint8") for _ in range(3))
+        self.own = OwnPlanes(f, ranks, ranges.ranked.planes, ROWS_IN_VECTOR)
+        self.tops, self.parts = (self.own.scan_of(trees) for trees in (packed.tops, packed.parts))
+        self.exits, self.leaf, self.found = (T.alloc_buffer((ROWS_IN_VECTOR,), "uint8") for _ in range(3))
         self.first_exit, self.further_exits = f.own(ranges.first_exit, "u8"), f.own(ranges.further_exits, "u8")
         self.starts = f.own(ranges.starts, "i64")
         self.exit_starts, self.leaf_of_exit = f.own(ranges.exit_starts, "i64"), f.own(ranges.leaf_of_exit, "i64")
@@ -69,9 +67,7 @@ class ScannedRows:
     def _chunk(self, first: Expr, end: Expr, rows: int) -> None:
         """Send `rows` rows from `first` on through all trees. Those before `end` are there."""
         count = T.Bind(tirx.Min(end - first, tirx.const(rows, "int64")))
-        # In memory of their own: in that of a block, the planes of a few rows lie in the same sets of the first cache.
-        with self.f.repeat(self.number) as plane:
-            store(self.planes, vector(self.ranks, plane * self.f.block + first, rows), plane * ROWS_IN_VECTOR, rows)
+        self.own.fill(first, rows)
         with self.f.repeat(self.trees) as tree:
             self._tree(tree, first, count, rows)
 

@@ -27,22 +27,17 @@ def compares_signed(dialect: Dialect) -> bool:
     return dialect.byte_masks and not dialect.byte_permute
 
 
-def only_avx2(dialect: Dialect) -> bool:
-    """Whether AVX2 looks up bytes, and there is no AVX-512."""
-    return dialect.avx2 and compares_signed(dialect)
-
-
 def trees_by_number(ranked: RankedTrees, dialect: Dialect) -> int:
     """How many trees' leaves lie number by number (likely_leaves.py); 1: the leaves of each tree lie together. Measured with AVX2 alone.
 
     Larger trees have more splits for each leaf that is read. Many rows gather their leaves, and would need a table besides."""
     few = int(ranked.leaf_counts.max(initial=1)) <= MOST_BY_NUMBER
-    return TREES_BY_NUMBER if few and only_avx2(dialect) else 1
+    return TREES_BY_NUMBER if few and dialect.only_avx2 else 1
 
 
 def look_ups_apart(planes: int, dialect: Dialect) -> bool:
     """Whether planes lie in two vectors of 16 bytes for AVX2, and their numbers in splits begin with BEFORE_ZERO (`look_up_apart`)."""
-    return only_avx2(dialect) and PART < planes <= 2 * PART
+    return dialect.only_avx2 and PART < planes <= 2 * PART
 
 
 def fields_of(planes: int) -> int:

@@ -48,7 +48,15 @@ from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.leaves.leaves import HALF, WIDTHS, LeafGather, LeafParts, LeafTables, Leaves
 from hbc.compiler.tvm.trees.patches.packed_patches import MOST_IN_REGISTERS, columns_of, passed
 from hbc.compiler.tvm.trees.patches.patches import patchable, patches_of
-from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, Chunks, rounds_of_every, rows_of_chunk, scan_of, scans_pairs
+from hbc.compiler.tvm.trees.pieces.pieces_scan import (
+    EVERY,
+    Chunks,
+    OwnPlanes,
+    rounds_of_every,
+    rows_of_chunk,
+    scan_of,
+    scans_pairs,
+)
 from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
 from hbc.compiler.tvm.trees.ranks.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
 from hbc.compiler.tvm.trees.scan.one_tree_scan import one_tree_scan, scans_one
@@ -295,7 +303,7 @@ class SumScan:
         self.rows_of_leaves = LeafRows(f, self.small, self.ranked, self.fixed, by_column=self.lanes is None)
         self.leaves = self._leaves()
         self.leaves.clear(self.scanned)
-        scan = Scan(f, packed, self.ranks, self.leaves, self.sets, EVERY)
+        scan = Scan(f, packed, self.ranks, self.leaves, self.sets, self.ranked.planes)
         with T.serial(tirx.const(0, "int64"), self.several) as part:
             scan.run(T.Bind(part * EVERY), EVERY)
         self.chunks.emit(scan.run)
@@ -401,17 +409,23 @@ def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, dialect: Dialect) -> Pa
 class Scan:
     """Emits the loops over the groups of trees, for some rows at once: a multiple of those in a register."""
 
-    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, most: int) -> None:
-        """most: the most rows that go at once."""
+    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, planes: int) -> None:
+        """planes: those of ranks, without those of sets."""
         self.f, self.leaves, self.sets = f, leaves, sets
         self.spans = f.size(len(packed.outputs))
         self.span_starts, self.outputs = f.own(packed.span_starts, "i64"), f.own(packed.outputs, "i64")
-        self.reached = T.alloc_buffer((GROUPS_TOGETHER * TREES_IN_GROUP * most,), "uint8")
-        self.one = scan_of(f, packed.splits, ranks, most)
+        self.reached = T.alloc_buffer((GROUPS_TOGETHER * TREES_IN_GROUP * EVERY,), "uint8")
+        self.one, self.own = scan_of(f, packed.splits, ranks, EVERY), None
+        if sets is None and any(kind.unit > 1 for kind in packed.splits):
+            self.own = OwnPlanes(f, ranks, planes, ROWS_IN_VECTOR)
+            self.near = self.own.scan_of(packed.splits)
 
     def run(self, first: Expr, rows: int) -> None:
         """Add the leaf values of the rows first … first + rows of the block to their sums."""
-        f = self.f
+        f, one, start_of_rows = self.f, self.one, first
+        if self.own is not None and rows <= ROWS_IN_VECTOR:
+            one, start_of_rows = self.near, tirx.const(0, "int64")
+            self.own.fill(first, rows)
         with f.repeat(self.spans) as span:
             output = T.Bind(f.constant(self.outputs, "i64", span))
             self.leaves.begin(span, rows)
@@ -425,7 +439,7 @@ class Scan:
                         self.sets.run(group, first, rows)
                     place = T.Bind((group - begin) * (TREES_IN_GROUP * rows))
                     with f.repeat(TREES_IN_GROUP) as tree:
-                        self.one.run(group * TREES_IN_GROUP + tree, self.reached, place + tree * rows, first, rows)
+                        one.run(group * TREES_IN_GROUP + tree, self.reached, place + tree * rows, start_of_rows, rows)
                 self.leaves.add((begin, end, begin), output, first, self.reached, rows)
             self.leaves.end(output, first, rows)
 

@@ -50,7 +50,6 @@ from hbc.compiler.tvm.trees.scan.packed_lanes import (
     PackedLanes,
     compares_signed,
     look_ups_apart,
-    only_avx2,
 )
 from hbc.ir.graph import Node
 from hbc.ir.types import Array, DType
@@ -153,7 +152,7 @@ class Lanes:
         # Buffers of one vector each are on the stack, and LLVM makes them registers.
         self.candidates = [T.alloc_buffer((TREES_IN_VECTOR,), "uint8") for _ in range(together * packed.together)]
         self.right = T.alloc_buffer((TREES_IN_VECTOR,), "uint8")
-        self.in_halves = [T.alloc_buffer((HALF,), "uint8") for _ in range(together + 1)] if only_avx2(f.dialect) else []
+        self.in_halves = [T.alloc_buffer((HALF,), "uint8") for _ in range(together + 1)] if f.dialect.only_avx2 else []
         if codes is not None:
             self.masks, self.mask_starts = f.own(packed.masks, "u8"), f.own(packed.mask_starts, "i64")
             self.mask_size = f.size(packed.masks.shape[1])
@@ -194,7 +193,7 @@ class Lanes:
         """Store the leaves that the rows in `row_ranks` reach in a group of trees, in `reached` [rows, vectors together, 64] from row
         `first` on."""
         f, together = self.f, self.packed.together
-        if rows > 1 and only_avx2(f.dialect):
+        if rows > 1 and f.dialect.only_avx2:
             self._scan_in_halves(group, rows, origin, first)
             return
         zero, one = (tirx.Broadcast(tirx.const(value, "uint8"), TREES_IN_VECTOR) for value in (0, 1))
@@ -305,7 +304,7 @@ class Lanes:
             first = origin + r * self.registers * TREES_IN_VECTOR
             candidate = self.candidates[r * self.packed.together + member]
             leaf = vector(candidate, origin, TREES_IN_VECTOR)
-            if self.codes is None and (rows > 1 or only_avx2(f.dialect)):
+            if self.codes is None and (rows > 1 or f.dialect.only_avx2):
                 moves = tirx.And(tirx.EQ(leaf, lo), self._below(split, self._ranks(first, plane, page, at)))
                 store(candidate, tirx.Select(moves, right, leaf), origin, TREES_IN_VECTOR)
                 continue
@@ -364,7 +363,7 @@ class SumLanes(Lanes):
         self.sums = T.alloc_buffer((self.outputs * together,), "int64")
         self.size = few_sizes(packed.vectors * TREES_IN_VECTOR)
         self.places = T.alloc_buffer(((1 if most else together) * self.size,), "int32")
-        self.added = TREES_ADDED_IN_HALVES if only_avx2(f.dialect) else TREES_ADDED
+        self.added = TREES_ADDED_IN_HALVES if f.dialect.only_avx2 else TREES_ADDED
         self.total = T.alloc_buffer((self.added,), "int64")
 
     def totals(self, rows: int) -> Callable[[Expr], Expr]:
