@@ -264,11 +264,20 @@ class Sparse(Joined):
     """The methods that reject sparse matrices. The other methods take them."""
 
 
+def joined_columns(a: tuple[Column, ...], b: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The facts of both about each column. Most columns of a wide model are the same two objects, which are joined once."""
+    joined: dict[tuple[int, int], Column] = {}
+    for one, other in zip(a, b, strict=False):
+        if (id(one), id(other)) not in joined:
+            joined[id(one), id(other)] = one | other
+    return tuple([joined[id(one), id(other)] for one, other in zip(a, b, strict=False)])
+
+
 @record
 class InputSpec(Joined):
     """The input of a model: its columns in the order of fitting, and how the source library treats arrays, frames and sparse matrices."""
 
-    columns: tuple[Column, ...] = joins(lambda a, b: tuple(map(or_, a, b)), ())
+    columns: tuple[Column, ...] = joins(joined_columns, ())
     """One record for each column."""
     feature_names: tuple[str, ...] | None = joins(first, None)
     """The names of the columns, where the model knows them."""

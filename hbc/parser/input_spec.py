@@ -28,7 +28,8 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds, returned: Sequence[int]
     columns that the model returns in a frame, besides those that the graph returns."""
     layout = zip(graph.inputs, input_layout(kinds).values(), strict=True)
     origin = {(node, i): column for node, columns in layout for i, column in enumerate(columns)}
-    columns = [Column(strings=True) if kind == "str" else Column() for kind in kinds]
+    text, number = Column(strings=True), Column()
+    columns = [text if kind == "str" else number for kind in kinds]
     for x, fact in notes.columns.items():
         for i in _sources([x], origin):
             columns[i] |= fact
