@@ -233,7 +233,8 @@ class Frames(Joined):
     no_bool_alone: tuple[tuple[int, ...], ...] = joins(union, ())
     """Groups of columns that are read together, in their common dtype, which must not be bool."""
     stacked: tuple[tuple[int, ...], ...] = joins(union, ())
-    """Groups of columns that are put beside others unchanged, before any estimator has converted them."""
+    """Groups of columns that are put beside others unchanged, before any estimator has converted them. A group holds its columns twice if a
+    frame holds them beside computed numbers."""
 
     @property
     def by_name(self) -> bool:

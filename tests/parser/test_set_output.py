@@ -21,7 +21,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.feature_selection import SelectKBest, VarianceThreshold
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
     Binarizer,
@@ -274,3 +274,26 @@ def test_frames_without_scikit_learn(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['pca0', 'pca1']"
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_frame_that_becomes_an_array_beside_others(beside: bool) -> None:
+    """A FeatureUnion makes an array of the frame of pandas that a member gives. Columns of pandas' own dtypes, and bool beside numbers,
+    become Python objects there."""
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [1.0, 5.0, 2.0]})
+    parts = [("same", "passthrough", ["a"]), ("other", StandardScaler() if beside else "passthrough", ["b"])]
+    members = [("frame", ColumnTransformer(parts).set_output(transform="pandas")), ("more", ColumnTransformer(parts[1:]))]
+    union = FeatureUnion(members).fit(frame)
+    compiled = hbc.convert(union, "numpy")
+    for given in (frame, frame.astype("f4"), frame.astype({"a": "i1"})):
+        expected = union.transform(given)
+        np.testing.assert_allclose(compiled.transform(given), expected, rtol=1e-6, strict=True)
+    for dtype in ("Int64", "Float64", "bool", "double[pyarrow]"):
+        given = frame.astype({"a": dtype})
+        assert union.transform(given).dtype == object
+        with pytest.raises(hbc.InvalidInputError, match="become Python objects"):
+            compiled.transform(given)
+    model = make_pipeline(union, LinearRegression()).fit(frame, [1, 2, 4])  # it makes numbers of the objects
+    for dtype in ("Int64", "bool"):
+        given = frame.astype({"a": dtype})
+        np.testing.assert_allclose(hbc.convert(model, "numpy").predict(given), model.predict(given), rtol=1e-9)

@@ -18,6 +18,7 @@ from hbc.parser.frame import Frame, Refusal, as_frame, as_matrix, nodes_of, unto
 from hbc.parser.front_door import (
     ANY_INTEGER,
     NO_INTEGER,
+    given_columns,
     handed_on,
     is_alone,
     maker,
@@ -294,6 +295,8 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
         try:
             if not is_identity(member):
                 block = _transformed(member, x, place)
+                if isinstance(block, Frame) and not apart:
+                    _stacked_from_frame(block)
             elif apart:
                 block = as_frame(x)
                 if public_name(type(m)) == UNION:
@@ -323,6 +326,14 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
     if apart:
         return Frame(tuple(column for block in blocks for column in as_frame(block).columns))
     return hstack([as_matrix(block) for block in blocks])
+
+
+def _stacked_from_frame(block: Frame) -> None:
+    """Notes that the source makes an array of a frame that a transformer has made, and stacks it. It is one of Python objects if the frame
+    holds columns of the input of pandas' own dtypes, or of bool, beside others."""
+    if given := given_columns(block):
+        note_input(Frames(stacked=(given if len(given) == len(block) else given * 2,)))
+        note_input(Arrays(native_order=True))
 
 
 def _note_frames(m: Any, x: Node | Frame, apart: bool, weight: Any) -> None:

@@ -309,7 +309,8 @@ class FrameReader:
                     raise InvalidInputError(
                         found="pandas.NA", expected="numbers or NaN", where=self.known.where(i), advice=advice
                     )
-            mixed = len(own) > 0 or len({frame.column(positions[i]).dtype.kind == "b" for i in columns}) > 1
+            kinds = {frame.column(positions[i]).dtype.kind == "b" for i in columns}
+            mixed = len(own) > 0 or len(kinds) > 1 or (True in kinds and len(set(group)) < len(group))
             computed = any(self.spec.columns[i].function_bits for i in columns)
             told_apart = computed or self.spec.arrays.objects_as_f32 or not self.known.returned.isdisjoint(columns)
             objects = len(columns) > 1 and mixed and told_apart
