@@ -92,6 +92,16 @@ class Handle:
             y = self._again(1, out)
         return self._slowly(X, out) if self._direct(x, rows, y) is None else out  # type: ignore[misc]
 
+    def __copy__(self) -> Handle:
+        return Handle(self._call, self.dtype)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Handle:
+        # The model never changes, so a copy shares it. Copying compiled code ended in an error of TVM, or killed the process.
+        return Handle(self._call, self.dtype)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a Handle cannot be pickled: pickle the model, and bind {self.method} again where it is loaded")
+
     def _again(self, which: int, array: Array) -> Any:
         """The form in which an array is passed to the compiled code: the array itself at first, its prepared form when it comes again."""
         if array is not self._seen[which] or (which and self._names_classes):

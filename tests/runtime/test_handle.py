@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from typing import Any
 
@@ -166,6 +168,24 @@ def test_threads_share_a_handle(model: Any) -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_copies_share_the_model(model: Any) -> None:
+    handle = model.bind("predict_proba", np.float32)
+    data = X[:5].astype(np.float32)
+    for other in (copy.copy(handle), copy.deepcopy(handle), copy.deepcopy([handle])[0]):
+        assert (type(other), other.method, other.dtype) == (type(handle), "predict_proba", np.float32)
+        for _ in range(3):
+            np.testing.assert_array_equal(other(data, other.empty(5)), handle(data))
+        with pytest.raises(hbc.InvalidInputError, match="float64"):
+            other(X[:5])
+
+
+def test_it_is_not_pickled(model: Any) -> None:
+    handle = model.bind("predict_proba")
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(TypeError, match="pickle the model, and bind predict_proba again"):
+            pickle.dumps(handle, protocol)
 
 
 def test_what_cannot_be_bound() -> None:
