@@ -105,6 +105,8 @@ def test_any_number_of_rows_gives_the_same_sums(
         177,
         191,
         193,
+        199,
+        200,
         223,
         224,
         225,

@@ -32,7 +32,10 @@ splits takes 22 instructions so, of which 7 load; otherwise 26 and 11. Zen 3 beg
 32 rows of 500 trees of 31 leaves take 0.43 µs each instead of 0.5. More vectors need the registers: 10,000 rows took 1.03 of the time."""
 ROWS_FOR_ALL = 176
 """From so many rows on, what is left of a block is scanned as 256 rows: that takes 2.1 to 2.7 times as long as a chunk of 64 rows."""
-ROWS_FOR_ALL_IN_HALVES = 224  # the same with AVX2, whose registers hold 32 rows: it takes 3.6 times as long
+ROWS_FOR_ALL_IN_HALVES = 200
+"""The same with AVX2, whose registers hold 32 rows: it takes 3.1 times as long. In chunks and as 256 rows, 208 rows of 500 trees of 31
+leaves take 0.39 and 0.35 µs each, 200 rows 0.375 and 0.357, 192 rows 0.35 and 0.37; 200 rows of XGBoost of depth 8 0.60 and 0.61, of a
+forest of depth 8 3.6 and 3.0 (Zen 3)."""
 PAIR = 2 * ROWS_IN_VECTOR
 """The rows of two chunks that are scanned together: that takes 1.3 to 1.6 times as long as one chunk. 100 rows of a forest of 500 trees of
 depth 8 take 1.28 µs each so, in two chunks 1.95; of XGBoost's 0.25, and behind 64 rows in lanes 0.33 (Zen 5)."""
