@@ -113,12 +113,8 @@ def gives_sparse(m: Any, sparse: bool) -> bool:
 ALWAYS_CSC = ("preprocessing.QuantileTransformer", "impute.SimpleImputer", "impute.MissingIndicator")
 """Their sparse results are CSC."""
 KEEPING_CSC = (
-    "Binarizer",
-    "FunctionTransformer",
-    "MaxAbsScaler",
-    "PolynomialFeatures",
-    "RobustScaler",
-    "SparseRandomProjection",
+    *("Binarizer", "FunctionTransformer", "MaxAbsScaler", "PolynomialFeatures", "RobustScaler", "SparseRandomProjection"),
+    *("StackingClassifier", "StackingRegressor"),
 )
 """Their results are CSC for CSC, otherwise CSR."""
 WIDE_INDICES = ("preprocessing.LabelBinarizer", *(name.removeprefix("sklearn.") for name in GRAPHS))

@@ -15,6 +15,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier, VotingClassifier
 from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OutputCodeClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OrdinalEncoder, SplineTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
@@ -146,3 +147,25 @@ def test_columns_that_a_later_step_drops_are_checked(backend: str, last: Any, tm
                     getattr(source, method)(bad)
                 with pytest.raises(hbc.InvalidInputError):
                     getattr(compiled, method)(bad)
+
+
+def test_a_list_that_a_union_multiplies() -> None:
+    """It multiplies the list itself, which repeats its rows or fails."""
+    union = FeatureUnion([("a", StandardScaler()), ("b", "passthrough")], transformer_weights={"b": 0.5})
+    compiled = hbc.convert(union.fit(X), "numpy")
+    np.testing.assert_allclose(compiled.transform(X), union.transform(X), rtol=1e-12)
+    with pytest.raises(TypeError):
+        union.transform(X.tolist())
+    with pytest.raises(hbc.InvalidInputError, match="found a list"):
+        compiled.transform(X.tolist())
+
+
+def test_scores_that_are_infinite() -> None:
+    """OutputCodeClassifier compares them with its codes by distances, and so rejects them."""
+    coded = OutputCodeClassifier(LogisticRegression(C=1e3), random_state=0).fit(X, Y)
+    compiled, large = hbc.convert(coded, "numpy"), np.array([[1.7e308, 1.7e308, 0.0]])
+    np.testing.assert_array_equal(compiled.predict(X), coded.predict(X))
+    with pytest.raises(ValueError, match="infinity"):
+        coded.predict(large)
+    with pytest.raises(hbc.InvalidInputError, match="OutputCodeClassifier"):
+        compiled.predict(large)

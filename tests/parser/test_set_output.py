@@ -21,7 +21,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.feature_selection import SelectKBest, VarianceThreshold
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
     Binarizer,
@@ -297,3 +297,18 @@ def test_a_frame_that_becomes_an_array_beside_others(beside: bool) -> None:
     for dtype in ("Int64", "bool"):
         given = frame.astype({"a": dtype})
         np.testing.assert_allclose(hbc.convert(model, "numpy").predict(given), model.predict(given), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:When .set_output. is configured")
+@pytest.mark.parametrize("passed", ["passthrough", FunctionTransformer()])
+def test_a_union_in_polars_of_a_frame_of_pandas(passed: Any) -> None:
+    """Of pandas' own dtypes, and of bool beside numbers, it makes columns of objects, with which some estimators then compute."""
+    frame = pd.DataFrame({"a": np.arange(20) % 7, "b": np.arange(20) / 3})
+    union = FeatureUnion([("same", passed), ("scaled", StandardScaler())]).set_output(transform="polars")
+    model = make_pipeline(union, RidgeClassifier()).fit(pl.from_pandas(frame), np.arange(20) % 2)
+    compiled = hbc.convert(model, "numpy", pl.from_pandas(frame))
+    expected = model.decision_function(pl.from_pandas(frame))
+    np.testing.assert_allclose(compiled.decision_function(pl.from_pandas(frame)), expected, rtol=1e-9)
+    assert model.decision_function(frame.astype({"a": "Int64"})).dtype == object
+    with pytest.raises(hbc.InvalidInputError, match="expected a frame of polars"):
+        compiled.decision_function(frame.astype({"a": "Int64"}))

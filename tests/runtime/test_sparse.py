@@ -12,7 +12,7 @@ from backends import BACKENDS
 from installed import older
 from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.feature_selection import SelectKBest, VarianceThreshold
 from sklearn.impute import MissingIndicator, SimpleImputer
@@ -243,3 +243,20 @@ def test_a_projection_of_density_1_is_dense() -> None:
     found, expected = hbc.convert(model, "numpy").transform(X), model.transform(X)
     assert isinstance(expected, np.ndarray)
     np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("holder", ["matrix", "array"])
+def test_stacking_keeps_the_format_of_its_input(holder: str) -> None:
+    """Beside predictions it puts X itself (`passthrough`)."""
+    dense = np.where(np.arange(120).reshape(40, 3) % 4 == 0, 0.0, np.arange(120).reshape(40, 3) / 50)
+    members = [("a", LogisticRegression()), ("b", LogisticRegression(C=0.1))]
+    for source in (
+        StackingClassifier(members, cv=2, passthrough=True),
+        StackingClassifier(members[:1], cv=2, passthrough=True),
+    ):
+        given = getattr(scipy.sparse, f"csr_{holder}")(dense)
+        compiled = hbc.convert(source.fit(given, np.arange(40) % 3), "numpy")
+        for made in (given, given.tocsc()):
+            expected, found = source.transform(made), compiled.transform(made)
+            assert type(found) is type(expected)
+            np.testing.assert_allclose(found.toarray(), expected.toarray(), rtol=1e-6, atol=1e-9)

@@ -150,7 +150,7 @@ def one_vs_one_classifier(m: Any, x: Node) -> Result:
 def output_code_classifier(m: Any, x: Node | Frame) -> Result:
     """`predict` gives the class whose code c is nearest to the scores y, by max(|y|² - 2 y·c + |c|², 0); the first of equally near ones."""
     code = np.asarray(m.code_book_, np.float64)
-    scores = t.cast(columns_of(_scores(m, _members(m, x))), "f64")
+    scores = checked(m, t.cast(columns_of(_scores(m, _members(m, x))), "f64"))  # pairwise_distances_argmin rejects infinities
     products = t.matmul(scores, -2.0 * code.T)
     norms = t.sum_(t.mul(scores, scores), 1, keepdims=True)
     distances = t.maximum(t.add(t.add(norms, products), np.sum(code * code, axis=1)), 0.0)
