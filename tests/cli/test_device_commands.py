@@ -78,8 +78,10 @@ def test_bench_measures_on_the_card(card: Card, folder: Path) -> None:
 @emulates
 def test_tune_measures_the_strategies_of_the_card_and_the_choice_is_found_again(card: Card, folder: Path) -> None:
     said = json.loads(run(*commands(folder)["tune"], "--device", "cuda", "-o", folder / "tuned.hbc")[0])
+    from hbc.compiler.tvm.trees.gpu.choice import FORMS
+
     measured = said["seconds"].keys() | said["left_out"].keys()
-    assert {"auto", "walk", "levels", "wide_levels", "links", "far_links", "wide_links"} <= measured
+    assert {"auto", "walk", *FORMS} <= measured
     assert said["left_out"]["scan"] == said["left_out"]["patches"] == "not for trees like these on a GPU"
     assert not any("blocks" in candidate for candidate in measured)
     assert card.launches

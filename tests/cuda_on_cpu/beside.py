@@ -100,7 +100,7 @@ def beside(
 
     tiles, rows = form.tiles_of(op)[0], form.rows_of_thread(op)
     threads = form.threads(op) * WORD // rows
-    passes.rounds = passes_of(op, form.threads(op))
+    passes.rounds = passes_of(op, form.room_for(form.threads(op)))
     tile.rounds = tiles.count / passes.rounds
     tree.rounds = op.n_trees / tiles.count
     ranking = next(loop for loop in loops if passes not in loop.around() and len(within[loop]) >= 2)

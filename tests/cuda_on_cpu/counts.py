@@ -43,15 +43,18 @@ from . import kernels_of
 from .beside import ALL, WAVEFRONTS, Instruction, beside
 from .resources import sources_of
 
+TENSOR = ("IMMA",)
 FMA, CONTROL = ("IMAD", "FFMA", "FMUL", "FADD", "DADD"), ("BRA", "BAR", "BSYNC", "BSSY", "EXIT", "NOP", "WARPSYNC")
 MEMORY = ("LDS", "STS", "LDG", "STG", "LDL", "STL", "LD", "LDC")
 ROWS, FEATURES, TREES = 1024, 28, 500
-WALKS = 8
+WALKS = 9
 
 
 def pipe(instruction: str) -> str:
-    """The part of an SM that an instruction keeps busy: memory, fma, control or alu."""
+    """The part of an SM that an instruction keeps busy: tensor, memory, fma, control or alu."""
     name = re.sub(r"^@!?U?P\w+\s+", "", instruction).split()[0].split(".")[0]
+    if name in TENSOR:
+        return "tensor"
     return "memory" if name in MEMORY else "fma" if name in FMA else "control" if name in CONTROL or name[0] == "U" else "alu"
 
 
@@ -69,7 +72,7 @@ def walking_loop(text: str, kernel: str, bits: int) -> tuple[list[Instruction], 
     """(the instructions of a kernel, which of them are the loop in which rows walk trees), in nvdisasm's text.
 
     It is the innermost loop that reads ranks most often. bits: of a rank. Nodes may lie in shared memory or not, and are of other sizes
-    than ranks.
+    than ranks. Where no loop reads them one by one, it is the one that multiplies most often, or that reads most of shared memory.
     """
     instructions: list[Instruction] = []
     places, loops, section, number = {}, [], "", 0
@@ -87,7 +90,9 @@ def walking_loop(text: str, kernel: str, bits: int) -> tuple[list[Instruction], 
             if back and back[1] in places:
                 loops.append(range(places[back[1]], len(instructions) + 1))
             instructions.append(Instruction(found[1].strip(), number))
-    reads = {loop: rank_reads(instructions[loop.start : loop.stop], bits) for loop in loops}
+    of_loops = [instructions[loop.start : loop.stop] for loop in loops]
+    signs = (lambda own: rank_reads(own, bits), products, lambda own: sum("LDS" in instruction.text for instruction in own))
+    reads = next(found for sign in signs if any((found := dict(zip(loops, map(sign, of_loops), strict=True))).values()))
     inner = [
         loop
         for loop in loops
@@ -105,6 +110,11 @@ def walking_loop(text: str, kernel: str, bits: int) -> tuple[list[Instruction], 
 def rank_reads(instructions: Sequence[Instruction], bits: int) -> int:
     """How many instructions read ranks of so many bits."""
     return sum(f"LDS.U{bits} " in instruction.text for instruction in instructions)
+
+
+def products(instructions: Sequence[Instruction]) -> float:
+    """How many instructions of tensor cores there are, in those of 16 × 32 times 32 × 8 bytes."""
+    return sum({"16832": 1.0, "16816": 0.5}[size] for each in instructions for size in re.findall(r"IMMA\.(\d+)", each.text))
 
 
 def nvdisasm() -> str:
@@ -308,7 +318,9 @@ def _by_fork(op: TreeEnsemble, x: Array, tree: int) -> tuple[Array, Array]:
 def models() -> dict[str, Callable[[Any, Any], Any]]:
     """Models of trees of several shapes, to be fitted."""
     return {
+        "LightGBM, depth 3": lambda X, y: LGBMRegressor(n_estimators=100, max_depth=3, n_jobs=1, verbose=-1).fit(X, y),
         "LightGBM, depth 4": lambda X, y: LGBMRegressor(n_estimators=100, max_depth=4, n_jobs=1, verbose=-1).fit(X, y),
+        "LightGBM, depth 5": lambda X, y: LGBMRegressor(n_estimators=100, max_depth=5, n_jobs=1, verbose=-1).fit(X, y),
         "LightGBM, depth 6": lambda X, y: LGBMRegressor(n_estimators=100, max_depth=6, num_leaves=63, n_jobs=1, verbose=-1).fit(
             X, y
         ),
@@ -370,11 +382,11 @@ def data() -> tuple[Array, Array, Array]:
 def main() -> None:
     X, y, rows = data()
     print(
-        "| model | strategy | instructions | ALU | FMA | wavefronts: top + nodes + ranks + value | lines of L1 | sectors of L2 "
+        "| model | strategy | instructions | ALU | FMA | tensor | wavefronts: top + nodes + ranks + value | lines of L1 | sectors of L2 "
         "| of L2 if L1 keeps a tree | clocks | M rows/s of 500 trees | beside the walks, for a tree: instructions, ALU, FMA, wavefronts "
         "| for the rows | clocks with these | M rows/s of 500 trees |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|" + 16 * "---|")
     found = {name: (fit, None) for name, fit in models().items()} | {
         f"500 trees: {name}": (fit, 1) for name, fit in kinds().items()
     }
@@ -419,7 +431,7 @@ def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) 
     steps = LEVELS * far.turns if far else float(op.depths.max() if issubclass(form, Levels) else op.depths.mean())
     # A round of the loop is one tree for the rows of a thread, or as many steps as it has reads of ranks.
     share = 1 / rows_of_thread if issubclass(form, Levels) else steps / rank_reads(loop, form.bits)
-    counts = {name: count * share for name, count in (pipes | {ALL: len(loop)}).items()}
+    counts = {name: count * share for name, count in (pipes | {ALL: len(loop), "tensor": products(loop)}).items()}
     ranks = steps - together
     from_l2 = 0.0
     if far:
@@ -438,10 +450,11 @@ def counted(op: TreeEnsemble, rows: Array, form: type[TiledTrees], source: str) 
     whole = {name: TREES * (counts[name] + others.trees[name]) + others.rows[name] for name in counts}
     all_clocks = max(TREES * from_l2, clocks_of(whole))
     shown = [
-        ", ".join(f"{each[name]:{digits}}" for name in PIPES) for each, digits in ((others.trees, ".1f"), (others.rows, ".0f"))
+        ", ".join(f"{each[name]:{digits}}" for name in list(PIPES)[:4])
+        for each, digits in ((others.trees, ".1f"), (others.rows, ".0f"))
     ]
     rates = f"{H200 / clocks / TREES / 1e6:.0f}", *shown, f"{all_clocks:.0f}", f"{H200 / all_clocks / 1e6:.0f}"
-    return [*(f"{counts[name]:.1f}" for name in list(PIPES)[:3]), shared, *memory, f"{clocks:.1f}", *rates]
+    return [*(f"{counts[name]:.1f}" for name in (*list(PIPES)[:3], "tensor")), shared, *memory, f"{clocks:.1f}", *rates]
 
 
 PIPES = dict(zip(PARTS, RATES.tolist(), strict=True))

@@ -102,6 +102,7 @@ TREES = (
     Golden("forest in wide levels", lambda: _forest(8, 0), ("sm_90",), ("wide_levels",)),
     Golden("forest of vectors in wide levels", lambda: _forest(6, 3), ("sm_90",), ("wide_levels",)),
     Golden("forest of two classes in levels", lambda: _forest(8, 2), ("sm_90",), ("levels", "wide_levels")),
+    Golden("forest on tensor cores", lambda: _forest(4, 3), ("sm_90",), ("int8_gemm",)),
     Golden("forest of forks", lambda: _forest(None, 2), ("sm_90",), ("wide_links",)),
     Golden("five classes of linked trees", lambda: _classes(5), ("sm_90",), ("links",)),
     Golden("forest of ten vectors in levels", lambda: _forest(5, 10), ("sm_90",), ("levels",)),

@@ -57,7 +57,7 @@ def test_sample_of_leaves_on_cuda(library: str, name: str, way: tuple[str, str, 
     assert not figures.differing
 
 
-SHARED = {"levels": 8, "wide_levels": 8, "links": None, "far_links": None, "wide_links": None}
+SHARED = {"levels": 8, "wide_levels": 8, "int8_gemm": 5, "links": None, "far_links": None, "wide_links": None}
 """The strategies for CUDA whose trees lie in shared memory, with the greatest depth that each takes (None: any)."""
 
 

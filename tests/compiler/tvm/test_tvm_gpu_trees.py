@@ -38,13 +38,15 @@ CUDA = CompileOptions(device="cuda")
 MOST_PLANES = "planes in four registers, NaN both ways"
 """The kind with more planes than a block has room for: 200."""
 MANY_PLANES = (MOST_PLANES, "planes in two registers")
-"""The kinds with many columns. Ranks of 16 bits have no room for 100 of them."""
+"""The kinds with many columns. Ranks of 16 bits have no room for 100 of them, nor have tensor cores."""
 
 
 def for_strategy(strategy: str, kind: str, rows: int) -> tuple[TreeEnsemble, Any]:
-    """A random ensemble and rows at its thresholds. For "levels", only the trees that are not deeper than 8."""
+    """A random ensemble and rows at its thresholds: only the trees that are not too deep for the strategy."""
     op, data = random_ensemble(kind, rows)
-    kept = op.depths <= (8 if strategy in PERFECT else op.depths.max())
+    kept = op.depths <= PERFECT.get(strategy, op.depths.max())
+    if not kept.any():
+        pytest.skip("all of its trees are too deep")
     return replace(op, roots=op.roots[kept], target=op.target[kept]).run_as(strategy), data
 
 
@@ -79,7 +81,7 @@ def test_sums_have_the_bits_of_the_reference(kind: str, strategy: str) -> None:
     (found,), (expected,), launches = run(op(input_of(data)), data=data, seed=len(kind))
     np.testing.assert_array_equal(found, expected)
     fits = FORMS[strategy].fits(op)
-    assert fits == (kind not in MANY_PLANES[: 2 if "wide" in strategy else 1])
+    assert fits == (kind not in MANY_PLANES[: 2 if "wide" in strategy or strategy == "int8_gemm" else 1])
     assert len(launches) == 3
     assert all(bool(launch.dynamic) == fits and launch.dynamic <= MOST_SHARED for launch in launches)
     assert not fits or [launch.grid for launch in launches] == [3, 3, 1]
@@ -92,13 +94,17 @@ def test_leaves_of_many_values(width: int, features: int, strategy: str) -> None
     """Several passes over the trees, of which the last one adds some values again; with few planes and with many."""
     rng = np.random.default_rng(width)
     values = rng.normal(size=(500, width))
-    op = join([random_tree(rng, 20, features, "f4", values, True) for _ in range(30)], rng.normal(size=width))
-    op = replace(op, roots=op.roots[op.depths <= 8], target=op.target[op.depths <= 8])
+    deepest = PERFECT.get(strategy, 8)
+    leaves = 20 if deepest == 8 else 10
+    op = join([random_tree(rng, leaves, features, "f4", values, True) for _ in range(30)], rng.normal(size=width))
+    kept = op.depths <= deepest
+    op = replace(op, roots=op.roots[kept], target=op.target[kept])
     data = rows_at_thresholds(rng, op, 300, features)
     (found,), (expected,), launches = run(op.run_as(strategy)(input_of(data)), data=data, seed=width)
     np.testing.assert_array_equal(found, expected)
-    assert all(launch.dynamic for launch in launches)
-    if strategy in SHARED and features == 30:
+    assert all(bool(launch.dynamic) == FORMS[strategy].fits(op) for launch in launches)
+    assert FORMS[strategy].fits(op) or (strategy, features) == ("int8_gemm", 30)
+    if strategy in SHARED and features == 30 and FORMS[strategy].fits(op):
         assert FORMS[strategy].tiles_of(op)[1].places == 2
         for launch in launches[:2]:  # of few rows
             without_races(launch, seed=1)
@@ -119,13 +125,12 @@ def bounded(rng: np.random.Generator, depth: int, features: int, cut: float, wid
     return Tree(np.array(feature), thresholds, np.array(left), np.array(right), missing, rng.normal(size=(size, width)))
 
 
-PERFECT = ("levels", "wide_levels")
-"""The strategies whose trees are padded to perfect ones."""
+PERFECT = {"levels": 8, "wide_levels": 8, "int8_gemm": 5}
+"""The strategies whose trees are padded to perfect ones, with the greatest depth that each takes."""
 
 
 @emulates
-@pytest.mark.parametrize("strategy", PERFECT)
-@pytest.mark.parametrize("depth", range(9))
+@pytest.mark.parametrize(("strategy", "depth"), [(name, depth) for name, most in PERFECT.items() for depth in range(most + 1)])
 def test_perfect_trees_of_every_depth(depth: int, strategy: str) -> None:
     """Whatever the model says of the rows that reached a leaf, and by which nodes are swapped for that. Columns are read in fours, and
     trees compare some of them only."""
@@ -146,7 +151,8 @@ def test_perfect_trees_of_every_depth(depth: int, strategy: str) -> None:
 def test_features_with_two_columns_are_read_in_fours(strategy: str) -> None:
     """As in large forests, where NaN go to both sides at many thresholds. One feature has one column, and some have none."""
     rng = np.random.default_rng(7)
-    op = join([bounded(rng, 8, 4, 0.1) for _ in range(12)], np.zeros(1))
+    depth = PERFECT.get(strategy, 8)
+    op = join([bounded(rng, depth, 4, 0.1) for _ in range(12 if depth == 8 else 60)], np.zeros(1))
     feature, size = np.append([1, 2, 4, 7], -1)[op.feature], len(op.feature)
     op = replace(
         op,
@@ -243,12 +249,14 @@ def test_which_trees_a_tile_has(head: int) -> None:
 
 
 @emulates
-@pytest.mark.parametrize("depth", range(9))
-def test_the_first_levels_for_four_rows_at_once(depth: int) -> None:
-    """Every byte against every rank, in perfect trees of each depth."""
+@pytest.mark.parametrize(
+    ("strategy", "depth"), [(name, depth) for name in ("levels", "int8_gemm") for depth in range(PERFECT[name] + 1)]
+)
+def test_every_byte_against_every_rank(strategy: str, depth: int) -> None:
+    """In perfect trees of each depth. Levels walk the first ones for four rows at once."""
     rng = np.random.default_rng(depth)
     grown = [perfect_tree(rng, depth, rng.permutation(255)[: (1 << depth) - 1]) for _ in range(40)]
-    op = join(grown, np.zeros(1)).run_as("levels")
+    op = join(grown, np.zeros(1)).run_as(strategy)
     data = rng.integers(-1, 256, size=(1000, 3)).astype("f4")
     (found,), (expected,), _ = run(op(input_of(data)), data=data, seed=depth)
     np.testing.assert_array_equal(found, expected)
@@ -270,20 +278,26 @@ def perfect_tree(rng: np.random.Generator, depth: int, thresholds: Any, width: i
 
 
 @emulates
+@pytest.mark.parametrize("strategy", ["levels", "int8_gemm"])
 @pytest.mark.parametrize("rows", [(0, 1), (1, 4), (31, 5), (32, 511), (33, 2048), (64, 2049), (65, 4099)])
-def test_any_number_of_rows(rows: tuple[int, int]) -> None:
+def test_any_number_of_rows(rows: tuple[int, int], strategy: str) -> None:
     few, many = rows
-    op, data = for_strategy("levels", "float32 sums", 5000)
+    op, data = for_strategy(strategy, "float32 sums", 5000)
     (found,), (expected,), launches = run(op(input_of(data)), data=data[: few + many], seed=many, few_rows=few, lane_rows=0)
     np.testing.assert_array_equal(found, expected)
-    wanted = [*([-(-few // 32)] if few else []), -(-many // (2048 if many > few else 32))]
+    block = 1024 if strategy == "int8_gemm" else 2048
+    wanted = [*([-(-few // 32)] if few else []), -(-many // (block if many > few else 32))]
     blocks = [*([512] if few else []), 256 if many > few else 512]
     assert [(launch.block, launch.grid) for launch in launches] == list(zip(blocks, wanted, strict=True))
 
 
 @emulates
 @pytest.mark.parametrize(
-    ("strategy", "kind"), [*((strategy, "vector leaves") for strategy in FORMS), ("levels", "float32 sums")]
+    ("strategy", "kind"),
+    [
+        *((strategy, "vector leaves") for strategy in FORMS),
+        *((strategy, "float32 sums") for strategy in ("levels", "int8_gemm")),
+    ],
 )
 @pytest.mark.parametrize("again", [sanitized, without_races])
 def test_blocks_share_memory_without_races(again: Any, strategy: str, kind: str) -> None:

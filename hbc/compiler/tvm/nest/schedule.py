@@ -236,7 +236,7 @@ class GpuTiles(GpuSchedule):
     schedule may have barriers: threads beyond the last row run it too, with no rows.
     """
 
-    tree_kernels: tuple[str, ...] = ("walk", "levels", "wide_levels", "links", "far_links", "wide_links")
+    tree_kernels: tuple[str, ...] = ("walk", "levels", "wide_levels", "int8_gemm", "links", "far_links", "wide_links")
 
     def __init__(
         self,

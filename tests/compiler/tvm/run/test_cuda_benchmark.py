@@ -43,7 +43,7 @@ def test_the_run_on_a_card_is_rehearsed(tmp_path: Path) -> None:
     ]
     engines: dict[str, Any] = {engine: each for step in workloads.values() for engine, each in step["engines"].items()}
     assert {each["status"] for each in engines.values()} == {"exact"}
-    for strategy in ("walk", "levels", "links", "far_links"):
+    for strategy in ("walk", "levels", "int8_gemm", "links", "far_links"):
         assert f"hbc:tvm:{strategy}" in engines
         for way in ("kernel", "resident", "host"):
             assert set(engines[f"hbc:tvm:{strategy}, {way}"]["times_us"]) == {"1", "10", "100"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ from cuda_on_cpu.counts import rank_reads, trees_of, units, walking_loop
 from cuda_on_cpu.resources import ARCHES, Resources, golden_sources, no_nvcc, resources, sources_of, table
 from golden.models import golden_models
 from lightgbm import LGBMRegressor
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from xgboost import XGBRegressor
 
 from hbc.compiler.tvm.nest.schedule import MOST_SHARED
+from hbc.compiler.tvm.trees.gpu.int8_gemm import Int8Gemm
 from hbc.compiler.tvm.trees.gpu.levels import MOST_ROWS, Levels
 from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD
 
@@ -33,6 +35,7 @@ LOCAL = {
     "forest in wide levels": 176,  # its leaf numbers, which are walked
     "forest of vectors in wide levels": 176,
     "linked trees of 31 leaves": 176,
+    "forest on tensor cores": 176,  # its leaf numbers, which are walked
     "forest of forks": 176,  # its leaf numbers, which are walked
     "five classes of linked trees": 1392,  # its leaf numbers, which are walked
     "forest of ten vectors in levels": 560,
@@ -95,6 +98,7 @@ def test_all_kernels_stay_within_their_limits(name: str) -> None:
         ("forest in wide levels", 0, 512, 32),
         ("forest of vectors in wide levels", 0, 512, 32),
         ("linked trees of 31 leaves", 0, 512, 32),
+        ("forest on tensor cores", 0, 256, 16),
         ("forest of forks", 0, 256, 24),
         ("five classes of linked trees", 240, 512, 32),
         ("forest of ten vectors in levels", 560, 512, 32),
@@ -130,6 +134,29 @@ def test_eight_rows_of_a_thread_have_room(kind: str, depth: int) -> None:
     print(table(found))
     within_limits(found)
     assert any(row.kernel.endswith("predict") and row.threads == THREADS[0] * WORD // MOST_ROWS for row in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [3, 4, 5])
+@pytest.mark.parametrize("kind", ["LightGBM", "forest"])
+def test_fragments_have_room_in_registers(kind: str, depth: int) -> None:
+    """With ranks of more than 14 planes, and up to four sums of float64 a row."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 50, (3_000, 14)).astype(np.float32)
+    y = X[:, 0] * X[:, 1] + X[:, 2] + rng.normal(size=len(X))
+    if kind == "LightGBM":
+        model: Any = LGBMRegressor(n_estimators=20, max_depth=depth, num_leaves=1 << depth, min_child_samples=1, verbose=-1)
+    else:
+        model, y = RandomForestClassifier(9, max_depth=depth, random_state=0), np.digitize(y, np.quantile(y, [0.25, 0.5, 0.75]))
+    trees = trees_of(model.fit(X, y))
+    assert trees.depths.max() == depth
+    assert Int8Gemm.fits(trees)
+    assert Int8Gemm.planes(trees) > 14
+    sources = {name: source for name, source in sources_of(model, strategy="int8_gemm") if name.startswith("f32 predict")}
+    found = resources({name: source for name, source in sources.items() if "mma" in source.text})
+    print(table(found))
+    within_limits(found)
+    assert any(row.threads == 256 for row in found)
 
 
 def test_warps_of_an_sm() -> None:

@@ -23,6 +23,7 @@ from hbc.compiler.tvm.nest.schedule import (
 )
 from hbc.compiler.tvm.trees.gpu.constants import CONSTANT_BYTES
 from hbc.compiler.tvm.trees.gpu.far_links import FarLinks
+from hbc.compiler.tvm.trees.gpu.int8_gemm import Int8Gemm
 from hbc.compiler.tvm.trees.gpu.lanes import fits_lanes, rows_of_lanes, rows_of_planes, shared_bytes_of_lanes
 from hbc.compiler.tvm.trees.gpu.levels import Levels
 from hbc.compiler.tvm.trees.gpu.links import Links
@@ -36,7 +37,7 @@ from hbc.ir.graph import Input, Node, topological
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.ops.tree import TreeEnsemble
 
-FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, WideLevels, Links, FarLinks, WideLinks)}
+FORMS: dict[str, type[TiledTrees]] = {form.name: form for form in (Levels, WideLevels, Int8Gemm, Links, FarLinks, WideLinks)}
 """The forms of trees that pass through shared memory, by strategy."""
 FEW_ROWS = 1 << 14
 """Rows of a call that blocks of 32 rows compute: about as many as an H200 holds at once, if an SM has room for four blocks."""

@@ -55,6 +55,8 @@ WORK_OF_TOP = {
 """The work of the first levels and of the loop over trees, by the rows of a thread, without reads of shared memory."""
 WORK_OF_TOP_IN_TILE = work(1.2, 2.0, 0.4, 0.0)
 """What the first three levels have more if their nodes are read from the tile and taken apart."""
+WORK_OF_END = work(0.5, 0.3, 0.3, 0.0)
+"""What the first levels have more if none are below them."""
 WORK_OF_PAIR = work(1.6, 1.7, 0.0, 0.0)
 """What the last step has more if it ends at a pair of leaves."""
 WORK_OF_PICK = work(0.2, 2.0, -0.9, 0.0)
@@ -167,7 +169,8 @@ class Levels(TiledTrees):
         beyond = work(0.0, 0.0, 0.0, BEYOND_BANKS if depth == MOST_LEVELS else 0.0)
         pair = WORK_OF_PAIR * float(cls.has_pairs(op))
         in_tile = WORK_OF_TOP_IN_TILE * float(top == MOST_TOP and not cls.in_constants(op, False))
-        return WORK_OF_TOP[rows][top] + in_tile + reads + WORK_OF_STEP[node_bytes(depth)] * (depth - top) + pair + beyond
+        end = WORK_OF_END * float(top == depth)
+        return WORK_OF_TOP[rows][top] + in_tile + end + reads + WORK_OF_STEP[node_bytes(depth)] * (depth - top) + pair + beyond
 
     @classmethod
     def layout_of(cls, op: TreeEnsemble) -> Layout:

@@ -150,8 +150,7 @@ class TiledTrees(ABC):
         self.own = T.Bind(f.schedule.word * WORD)
         self.at = T.alloc_buffer((self.count,), "uint32", scope="local")
         """For each row of the thread, where it is."""
-        self.room = f.schedule.threads * max(f.schedule.rows_of_thread // WORD, 1)
-        """The threads of the block, as if none had more than four rows."""
+        self.room = self.room_for(f.schedule.threads * max(f.schedule.rows_of_thread // WORD, 1))
         self.columns = columns_of_pass(self.op, self.room)
         """The values of a leaf that a pass adds."""
 
@@ -180,7 +179,12 @@ class TiledTrees(ABC):
     @classmethod
     def walks(cls, op: TreeEnsemble) -> int:
         """How often a row walks each tree in blocks for many rows."""
-        return 1 if op.values.shape[1] == 1 else passes_of(op, cls.threads(op))
+        return 1 if op.values.shape[1] == 1 else passes_of(op, cls.room_for(cls.threads(op)))
+
+    @classmethod
+    def room_for(cls, threads: int) -> int:
+        """The key of IN_REGISTERS for blocks of so many threads, if each has four rows."""
+        return threads
 
     @classmethod
     @abstractmethod
@@ -254,6 +258,7 @@ class TiledTrees(ABC):
                 wait_for_copies(self.schedule)
             else:
                 self.schedule.barrier()  # other warps read the planes
+        self.prepare()
         with self._passes() as (number, output, group):
             with self._columns() as column:
                 for row in self.rows:
@@ -293,10 +298,13 @@ class TiledTrees(ABC):
             else:
                 yield number, T.Bind(tirx.Min(number * self.columns, tirx.const(self.width - self.columns, "int64"))), zero
 
+    def rounds(self, count: Expr) -> Expr:
+        """How many trees of a tile of so many the thread walks. Threads without rows do nothing."""
+        return count * tirx.Cast("int32", tirx.LT(tirx.const(0, "int64"), self.f.rows))
+
     def _add(self, count: Expr, output: Expr) -> None:
-        """Walk the trees of a tile one after the other, and add their values. Threads without rows do nothing."""
-        some = tirx.LT(tirx.const(0, "int64"), self.f.rows)
-        with T.serial(tirx.const(0, "int32"), T.Bind(count * tirx.Cast("int32", some))) as tree:
+        """Walk the trees of a tile one after the other, and add their values."""
+        with T.serial(tirx.const(0, "int32"), T.Bind(self.rounds(count))) as tree:
             self.walk(tree)
             with self._columns() as column:
                 for row in self.rows:
@@ -414,6 +422,9 @@ class TiledTrees(ABC):
         """Emit what begins to copy a tile to a place in shared memory, 0 or 1."""
         start = T.Bind(place * self.tiles.size + self.start)
         begin_copy(self.f, self.schedule, self.packed.words, "i32", tile.first_piece, tile.pieces, start)
+
+    def prepare(self) -> None:  # noqa: B027
+        """Emit what the walks of all trees have in common, once the planes are there."""
 
     @abstractmethod
     def enter(self, tile: Bounds, place: Expr) -> None:
