@@ -312,6 +312,7 @@ HISTOGRAMS: dict[str, tuple[dict[str, Any], int, tuple[int, ...]]] = {
         0,
         (),
     ),
+    "HistGradientBoostingClassifier, shallow": ({"max_depth": 4, "max_bins": 40}, 3, ()),
 }
 
 

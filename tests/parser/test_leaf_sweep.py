@@ -73,15 +73,23 @@ def shared(library: str, name: str, strategy: str, trees: int, rows: int) -> int
     return figures.pairs if all(launch.dynamic for launch in card.launches) else 0
 
 
-@pytest.mark.parametrize("strategy", SHARED)
+OF_ANY_DEPTH = (
+    ("LightGBM", "any threshold, missing type and side"),
+    ("XGBoost", "3 classes of forests"),
+    ("scikit-learn", "ExtraTreesClassifier"),
+    ("HistGradientBoosting", "HistGradientBoostingRegressor, categories"),
+)
+SHALLOW = (
+    ("LightGBM", "linear leaves, dart"),
+    ("XGBoost", "any, stumps"),
+    ("scikit-learn", "GradientBoostingClassifier"),
+    ("HistGradientBoosting", "HistGradientBoostingClassifier, shallow"),
+)
+
+
 @pytest.mark.parametrize(
-    ("library", "name"),
-    [
-        ("LightGBM", "any threshold, missing type and side"),
-        ("XGBoost", "3 classes of forests"),
-        ("scikit-learn", "ExtraTreesClassifier"),
-        ("HistGradientBoosting", "HistGradientBoostingRegressor, categories"),
-    ],
+    ("strategy", "library", "name"),
+    [(strategy, *each) for strategy in SHARED for each in (SHALLOW if strategy == "int8_gemm" else OF_ANY_DEPTH)],
 )
 def test_sample_of_shared_trees_on_cuda(library: str, name: str, strategy: str) -> None:
     assert shared(library, name, strategy, 12, 400)

@@ -24,6 +24,8 @@ from hbc.ops.tree_ranks import RankedTrees
 
 MOST_DEPTH, MOST_PLANES = 5, 30
 """The greatest depth, and the most planes: K of one product. The ranks of a warp's rows stay in registers, which have no room for more."""
+MOST_VALUES = 3
+"""The most values of a leaf of trees of that depth. With sums of four float64 for each row, threads spilled on sm_80."""
 CONSTANTS = 2
 """Numbers of the first product beside a row's ranks: 2 and 1. They are multiplied by half of a node's rank, and by what is left of it."""
 COLUMNS, QUAD = 8, 4
@@ -67,7 +69,8 @@ class Int8Gemm(Levels):
     The ranks of rows become fragments once, in registers. Walks read only columns, which all rows of a warp share, and values of leaves.
     The kernels for few rows walk levels.
 
-    By the counts it is nowhere as fast as levels (docs/gpu.md). It comes nearest in trees of depth 3. Its limits: depth 5; 30 planes.
+    By the counts it is nowhere as fast as levels (docs/gpu.md). It comes nearest in trees of depth 3. Its limits: depth 5; 30 planes;
+    three values of a leaf at depth 5.
     """
 
     name = "int8_gemm"
@@ -91,7 +94,9 @@ class Int8Gemm(Levels):
 
     @classmethod
     def fits(cls, op: TreeEnsemble) -> bool:
-        return super().fits(op) and depth_of(op) <= MOST_DEPTH and cls.planes(op) <= MOST_PLANES
+        depth, width = depth_of(op), op.values.shape[1]
+        has_room = depth < MOST_DEPTH or width <= MOST_VALUES
+        return super().fits(op) and depth <= MOST_DEPTH and cls.planes(op) <= MOST_PLANES and has_room
 
     @classmethod
     def work_of_walk(cls, op: TreeEnsemble) -> Array:
