@@ -27,8 +27,10 @@ def verify(
     methods: Annotated[
         str | None, typer.Option(help="The methods to compare, with commas between them. By default all.")
     ] = None,
-    rtol: Annotated[float, typer.Option(help="Numbers a (source) and b agree if |a - b| <= atol + rtol * |a|.")] = 1e-5,
-    atol: Annotated[float, typer.Option(help="See --rtol.")] = 1e-6,
+    rtol: Annotated[
+        float, typer.Option(min=0.0, help="Numbers a (source) and b agree if |a - b| <= atol + rtol * |a|.")
+    ] = 1e-5,
+    atol: Annotated[float, typer.Option(min=0.0, help="See --rtol.")] = 1e-6,
     report: Annotated[Path | None, typer.Option(help="Keep the result in a file: .json or .md.")] = None,
     backend: Backend = None,
     device: Device = None,

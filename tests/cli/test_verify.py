@@ -181,6 +181,8 @@ def test_models_that_verify_cannot_take(pipeline: Any, frame: Any, tmp_path: Pat
         (source, compiled, rows, "--report", tmp_path / "none" / "x.md"): "no such folder",
     }.items():
         assert message in run("verify", *arguments, "--trust", status=1)[1]
+    for option in ("--rtol", "--atol"):
+        assert "greater than or equal to 0" in run("verify", source, compiled, rows, option, "-1", status=2)[1]
 
 
 def test_data_that_do_not_fit(tmp_path: Path) -> None:
