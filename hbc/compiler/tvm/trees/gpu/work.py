@@ -14,8 +14,9 @@ from hbc.ir.types import Array
 PARTS = ("all", "alu", "fma", "wavefronts", "tensor")
 """All instructions, those of the ALU, those of the FMA pipe, wavefronts of shared memory or lines of L1, and products of tensor cores: of
 16 × 32 times 32 × 8 integers of 8 bits."""
-RATES = np.array([4.0, 2.0, 2.0, 1.0, 1.0])
-"""How many of each an SM executes in a clock. Of products, as many as NVIDIA's figure of an H200 says: 1,979 T operations a second."""
+RATES = np.array([4.0, 2.0, 2.0, 1.0, 0.5])
+"""How many of each an SM executes in a clock. Of products, as many as one of sm_80 by NVIDIA's figure. That of sm_90 is twice as high, but
+it is for other instructions (`wgmma`), and no card has shown how fast `mma.sync` is there."""
 
 
 def work(instructions: float, alu: float, fma: float, wavefronts: float, tensor: float = 0.0) -> Array:
