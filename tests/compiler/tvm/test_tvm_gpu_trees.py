@@ -94,8 +94,8 @@ def test_leaves_of_many_values(width: int, features: int, strategy: str) -> None
     """Several passes over the trees, of which the last one adds some values again; with few planes and with many."""
     rng = np.random.default_rng(width)
     values = rng.normal(size=(500, width))
-    deepest = PERFECT.get(strategy, 8)
-    leaves = 20 if deepest == 8 else 10
+    deepest = 4 if strategy == "int8_gemm" else 8  # at depth 5 it takes three values at most
+    leaves = 20 if deepest == 8 else 8
     op = join([random_tree(rng, leaves, features, "f4", values, True) for _ in range(30)], rng.normal(size=width))
     kept = op.depths <= deepest
     op = replace(op, roots=op.roots[kept], target=op.target[kept])
