@@ -34,6 +34,11 @@ LIGHTGBM = "import lightgbm\nfound = lightgbm.Booster(model_file=sys.argv[1]).pr
 SOURCE = "import pickle\nfound = pickle.load(open(sys.argv[1], 'rb')).predict_proba(X)\n"
 CHECK = "if len(sys.argv) > 3: import numpy as np; np.save(sys.argv[3], found)\n"
 
+CONVERTED = ("lightgbm-500x31", "lightgbm-500x255")
+"""The models whose conversion is timed too."""
+QUICK = ("lightgbm-500x31", "titanic, a frame")
+"""The models of a quick run."""
+
 CONVERT = """
 import os, pickle, sys, time, numpy as np, hbc
 X = np.load(sys.argv[2])[:1]
@@ -67,7 +72,7 @@ def spent(command: Sequence[str], cache: Path | None) -> float:
 def models(folder: Path, size: trees.Size) -> dict[str, dict[str, tuple[str, str, str]]]:
     """Model → engine → (code, file of the model, file of its input)."""
     found: dict[str, dict[str, tuple[str, str, str]]] = {}
-    for name in ("lightgbm-500x31", "lightgbm-500x255"):
+    for name in CONVERTED:
         prepared = trees.prepare(trees.BY_NAME[name], size)
         compiled = hbc.convert(prepared.model)
         compiled.save(folder / f"{name}.hbc")
@@ -117,11 +122,10 @@ def measured(folder: Path, name: str, engines: dict[str, tuple[str, str, str]], 
     return times
 
 
-def conversions(folder: Path, rounds: int, size: trees.Size) -> dict[str, list[float]]:
-    """Seconds of `hbc.convert` and the first answer in a warm process, with the code in the cache."""
-    names = ("lightgbm-500x31", "lightgbm-500x255", "xgboost-500-depth8")
+def conversions(folder: Path, names: Sequence[str], rounds: int, size: trees.Size) -> dict[str, list[float]]:
+    """Seconds of `hbc.convert` and the first answer in a warm process, by model, with the code in the cache."""
     prepared = {name: trees.prepare(trees.BY_NAME[name], size) for name in names}
-    warm = prepared.pop("xgboost-500-depth8").folder / "model.pkl"
+    warm = trees.prepare(trees.BY_NAME["xgboost-500-depth8"], size).folder / "model.pkl"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HBC_CACHE": str(folder / "cache"), "OPENBLAS_NUM_THREADS": "1"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     times: dict[str, list[float]] = {name: [] for name in prepared}
@@ -163,6 +167,6 @@ def run(run: Run) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         made = models(folder, size)
-        for each in run.steps(run.asked(made)):
+        for each in run.steps(run.asked(made, QUICK)):
             run.results["workloads"][each] = measured(folder, each, made[each], rounds)
-        run.results["conversions"] = conversions(folder, rounds, size)
+        run.results["conversions"] = conversions(folder, CONVERTED[:1] if run.quick else CONVERTED, rounds, size)

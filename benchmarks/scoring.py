@@ -47,6 +47,7 @@ DISTRIBUTIONS = ("hbc", "apache-tvm", "scikit-learn", "lightgbm", "pandas", "pya
 PEERS = {"sklearn": "scikit-learn", "onnxruntime": "ONNX Runtime", "duckdb": "DuckDB + LightGBM"}
 SCORE, ALONE, LOOP = "hbc:score", "pyarrow", "hbc:arrow"
 WORKLOADS = ("grouped", "single", "one file", "part", "killed")
+QUICK_WORKLOADS = ("grouped", "part", "killed")
 READ_AND_WRITE, OF_SOURCE, MEMORY = 1.5, 10, 1024
 """The goals: times pyarrow's time, times scikit-learn's speed, and MiB."""
 
@@ -337,7 +338,7 @@ def run(run: Run) -> None:
     threads = run.given("threads", len(cores), len(cores))
     run.given("rounds", 3, 1)
     run.settings.update(size=asdict(size), distributions=versions(DISTRIBUTIONS))
-    asked = run.asked(WORKLOADS)
+    asked = run.asked(WORKLOADS, QUICK_WORKLOADS)
     each = rows // (FILES + 1)
     report.CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=report.CACHE) as name:
