@@ -13,7 +13,7 @@ from hbc.compiler.tvm.nest.schedule import LANES, ROWS_OF_WORD
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.trees.gpu.levels import Layout, Levels, depth_of, layout_with
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees
-from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
+from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, bytes_of
 from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD
 from hbc.compiler.tvm.trees.gpu.work import work
 from hbc.ir.graph import Node
@@ -321,7 +321,7 @@ def _joined(slots: Sequence[tuple[Expr, Expr]]) -> tuple[Expr, ...]:
     """Words of a lane's two rows with one sign of each slot: bytes 1 and 2."""
     if len(slots) == 1:
         return slots[0]
-    return tuple(_bytes_of(words, 0x6510) for words in zip(*slots, strict=True))
+    return tuple(T.Bind(bytes_of(0x6510, *words)) for words in zip(*slots, strict=True))
 
 
 def _hits(scores: tuple[Expr, Expr], differences: tuple[Expr, Expr]) -> list[Expr]:
@@ -335,10 +335,5 @@ def _hits(scores: tuple[Expr, Expr], differences: tuple[Expr, Expr]) -> list[Exp
 
 def _transposed(words: Sequence[Expr]) -> list[Expr]:
     """Four words: the first one has the first bytes of four others."""
-    pairs = [[_bytes_of(words[i : i + 2], which) for i in (0, 2)] for which in (0x5140, 0x7362)]
-    return [_bytes_of(pair, which) for pair in pairs for which in (0x5410, 0x7632)]
-
-
-def _bytes_of(words: Sequence[Expr], which: int) -> Expr:
-    """A word of four bytes of two others. which: a hexadecimal digit for each, 4 and more for those of the second word."""
-    return T.Bind(tirx.call_pure_extern("uint32", "__byte_perm", *words, tirx.const(which, "uint32")))
+    pairs = [[T.Bind(bytes_of(which, *words[i : i + 2])) for i in (0, 2)] for which in (0x5140, 0x7362)]
+    return [T.Bind(bytes_of(which, *pair)) for pair in pairs for which in (0x5410, 0x7632)]

@@ -17,7 +17,7 @@ from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.trees.gpu.constants import CONSTANT_BYTES, read_constants
 from hbc.compiler.tvm.trees.gpu.pairs import paired_trees
 from hbc.compiler.tvm.trees.gpu.perfect import PerfectTrees, perfect_trees
-from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes
+from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes, bytes_of
 from hbc.compiler.tvm.trees.gpu.shares import shares, value_of_shares
 from hbc.compiler.tvm.trees.gpu.tile_sizes import MOST_TILE_BYTES, PIECE, PLANE_BYTES
 from hbc.compiler.tvm.trees.gpu.tiles import THREADS, WORD, Bounds, PackedTrees, TiledTrees, by_output
@@ -348,7 +348,7 @@ class Levels(TiledTrees):
         shift = tirx.const(self.row_bits, "uint32")
         if self.constants is None:
             words = [T.Bind(self.words_of_tree[PIECE // WORD + i]) for i in range(2 * PICKED // WORD)]
-            others = [_bytes_of(words[0], 0x0004) << shift, _bytes_of(words[2], 0x0004)]
+            others = [bytes_of(0x0004, words[0]) << shift, bytes_of(0x0004, words[2])]
         else:
             *words, plane, rank = self.words_of_top[-2 * PICKED // WORD - 2 :]
             others = [plane, rank]
@@ -394,7 +394,7 @@ class Levels(TiledTrees):
             pair, half = pairs[node // 2], node % 2
             place = tirx.shift_left(pair, tirx.const(self.row_bits, "uint32")) if half else pair
             place = tirx.bitwise_or(tirx.Cast("int32", tirx.bitwise_and(place, self.plane)), self.own)
-            found.append((place, T.Bind(_bytes_of(pair, 0x3333 if half else 0x2222))))
+            found.append((place, T.Bind(bytes_of(0x3333 if half else 0x2222, pair))))
         return found
 
     def _walk_top(self, top: int, first: Sequence[tuple[Expr, Expr]], word: int) -> None:
@@ -411,7 +411,7 @@ class Levels(TiledTrees):
             places = tirx.bitwise_or(places, tirx.bitwise_and(bit, tirx.const(0x01010101 << top - 1 - level, "uint32")))
         places = T.Bind(places)
         for row in range(ROWS_OF_WORD):
-            T.buffer_store(self.at, _bytes_of(places, 0x4440 | row), [word * ROWS_OF_WORD + row])
+            T.buffer_store(self.at, bytes_of(0x4440 | row, places), [word * ROWS_OF_WORD + row])
 
     def _above(self, place: Expr, least: Expr, word: int) -> Expr:
         """Bit 7 of each byte: whether the byte of a row is above the rank of a node (`first_nodes`). word: of the thread's rows.
@@ -491,11 +491,6 @@ def _perfect(form: type[Levels], op: TreeEnsemble) -> PerfectTrees:
     if form.has_pairs(op):
         return paired_trees(op, ranked, in_order(op), depth, top, values_of(op))
     return perfect_trees(op, ranked, in_order(op), depth, top)
-
-
-def _bytes_of(word: Expr, which: int) -> Expr:
-    """A word of four bytes of another. which: a hexadecimal digit for each, 4 for a zero."""
-    return tirx.call_pure_extern("uint32", "__byte_perm", word, tirx.const(0, "uint32"), tirx.const(which, "uint32"))
 
 
 def _choose(condition: Expr, yes: Expr, no: Expr) -> Expr:

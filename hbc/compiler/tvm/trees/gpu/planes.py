@@ -309,7 +309,14 @@ def _joined(ranks: Sequence[Expr], bits: int) -> Expr:
         return ranks[0]
     half = len(ranks) // 2
     both = [_joined(part, bits) for part in (ranks[:half], ranks[half:])]
-    return tirx.call_pure_extern("uint32", "__byte_perm", *both, tirx.const(0x5410 if half * bits == 16 else 0x0040, "uint32"))
+    return bytes_of(0x5410 if half * bits == 16 else 0x0040, *both)
+
+
+def bytes_of(which: int, word: Expr, other: Expr | None = None) -> Expr:
+    """A word of four bytes of one or two others. which: a hexadecimal digit for each byte, the lowest last, 4 to 7 for those of `other` (0
+    if it is None)."""
+    other = tirx.const(0, "uint32") if other is None else other
+    return tirx.call_pure_extern("uint32", "__byte_perm", word, other, tirx.const(which, "uint32"))
 
 
 class _Stage:
