@@ -22,7 +22,7 @@ from tvm import tirx
 import hbc
 from hbc.compiler.tvm.library import export
 from hbc.compiler.tvm.run import cache, llvm_ir
-from hbc.compiler.tvm.run.llvm_ir import object_of, with_aligned_arrays, without_debug_information
+from hbc.compiler.tvm.run.llvm_ir import object_of, with_aligned_arrays, without_debug_information, without_uncalled
 from hbc.compiler.tvm.run.targets import CHOICE, Machine, without_choices
 from hbc.linker.shared_library import shared_library
 
@@ -47,6 +47,20 @@ def test_the_machine_code_is_the_same_without_debug_information(monkeypatch: pyt
     monkeypatch.setattr(llvm_ir, "without_debug_information", lambda text: text)
     exported = [name for name in cache.EXPORTED if name in stripped]
     assert shared_library(without, exported) == shared_library(object_of(text), exported)
+
+    less = without_uncalled(text)
+    assert set(defined(text)) - set(defined(less)) == {"__tvm_ffi_main", "__truncsfhf2", "__extendhfsf2"}
+    assert without_uncalled(less) == less
+    code = text.replace("entry:\n", "entry:\n  %small = fptrunc double 1.0 to half\n", 1)
+    assert without_uncalled(code) == code
+
+    (compiled,) = list(cache._recent.values())[-1:]
+    with pytest.raises(TypeError, match="arguments of other types than those of the compiled function"):
+        compiled.held(1)
+
+
+def defined(text: str) -> list[str]:
+    return re.findall(r"(?m)^define .*?@(\w+)\(", text)
 
 
 def test_loops_of_few_values_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,23 @@ def without_choices(transform: Any) -> list[Any]:
     return [before, transform, after]
 
 
+def _with_one_message(function: Any, _module: Any, _context: Any) -> Any:
+    """A function whose tests of its arguments all have one message. None of hbc's calls fails one of them.
+
+    LLVM then writes the code that fails once, in place of some 35 times: the machine code takes a tenth less time to write (16 functions,
+    Zen 3: 4.23 instead of 4.75 s).
+    """
+    kind, message = (
+        tvm.ir.StringImm("TypeError"),
+        [tvm.ir.StringImm("arguments of other types than those of the compiled function")],
+    )
+
+    def plain(test: Any) -> Any:
+        return tirx.AssertStmt(test.condition, kind, message)
+
+    return tvm_ffi.structural_map(function, (tirx.AssertStmt, plain))
+
+
 def first_passes() -> list[Any]:
     """The passes that make buffers of one axis, and vectors."""
     return [
@@ -110,12 +127,15 @@ def _pipeline() -> Any:
 
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def lower(mod: Any, _context: Any) -> Any:
+        cuda = any(str(function.attrs["target"].kind) == "cuda" for function in mod.functions.values())
         passes = [
             *first_passes(),
             tvm.tirx.transform.prim_func_pass(_in_one_workspace, opt_level=0),
             tirx.transform.AnnotateEntryFunc(),
             tirx.transform.SplitHostDevice(),
             tirx.transform.MakePackedAPI(),
+            # Exported functions for CUDA are called by others, to whom TVM's messages say which argument is wrong.
+            *([] if cuda else [tvm.tirx.transform.prim_func_pass(_with_one_message, opt_level=0)]),
         ]
         return tvm.ir.transform.Sequential(passes)(mod)
 
