@@ -18,6 +18,7 @@ from lightgbm import LGBMRegressor
 from test_commands import run
 
 import hbc
+from hbc.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -46,30 +47,37 @@ def test_options_and_summary(folder: Path, tmp_path: Path) -> None:
     assert trial == "dry run: 900 rows of 3 files can be scored; columns predict\n"
 
 
-def test_files_that_are_left_out_are_named(folder: Path, tmp_path: Path) -> None:
+def both(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int | str | None, str, str]:
+    """The exit status of a command in this process, and all that is written to standard output and standard error."""
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(list(map(str, arguments)))
+    return ended.value.code, *capfd.readouterr()
+
+
+def test_files_that_are_left_out_are_named(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A folder of which half had another suffix was scored by half, and nothing said so."""
     for name in ("a.parquet", "b.data", "_SUCCESS", ".hidden", "notes.txt"):
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / name).write_bytes((folder / "in" / "x.parquet").read_bytes())
-    options = [folder / "model.hbc", tmp_path / "in", "-o", tmp_path / "out"]
-    command = [sys.executable, "-m", "hbc", "score", *map(str, options)]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    command = ["score", folder / "model.hbc", tmp_path / "in", "-o"]
+    status, out, err = both(capfd, *command, tmp_path / "out", "--json")
     named = [str(tmp_path / "in" / name) for name in ("b.data", "notes.txt")]
-    assert json.loads(done.stdout)["left_out"] == named
-    assert done.stderr.startswith(f"hbc: warning: left out, since the suffix names no format: {', '.join(named)}.")
-    assert subprocess.run([*command, "--quiet"], capture_output=True).stderr == b""
-    command[-1] = str(tmp_path / "all")
-    whole = subprocess.run([*command, "--input-format", "parquet", "--json"], capture_output=True, text=True)
-    assert (json.loads(whole.stdout)["files"], json.loads(whole.stdout)["left_out"], whole.stderr) == (3, [], "")
+    assert status == 0
+    assert json.loads(out)["left_out"] == named
+    assert err.startswith(f"hbc: warning: left out, since the suffix names no format: {', '.join(named)}.")
+    assert both(capfd, *command, tmp_path / "out", "--quiet")[2] == ""
+    _, out, err = both(capfd, *command, tmp_path / "all", "--input-format", "parquet", "--json")
+    assert (json.loads(out)["files"], json.loads(out)["left_out"], err) == (3, [], "")
 
 
-def test_exit_status(folder: Path, tmp_path: Path) -> None:
+def test_exit_status(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     told = run("score", folder / "model.hbc", folder / "bad.csv", "-o", tmp_path / "out.csv", ok=False)
     assert "bad.csv, row 0 (the first is 0), column 'b': found text that is no number (the value 'much')" in told
     assert "expected a .hbc file" in run("score", folder / "bad.csv", folder / "bad.csv", "-o", tmp_path / "out.csv", ok=False)
-    for wrong in (["-o", "-", "--json"], []):
-        command = [sys.executable, "-m", "hbc", "score", str(folder / "model.hbc"), str(folder / "in" / "x.parquet"), *wrong]
-        assert subprocess.run(command, capture_output=True).returncode == 2
+    command = ["score", str(folder / "model.hbc"), str(folder / "in" / "x.parquet")]
+    assert both(capfd, *command, "-o", "-", "--json")[0] == 2
+    assert subprocess.run([sys.executable, "-m", "hbc", *command], capture_output=True).returncode == 2
 
 
 def test_closed_streams(folder: Path, tmp_path: Path) -> None:
