@@ -29,12 +29,14 @@ os.environ["HBC_CACHE"] = ""
 # A test that imports TVM without hbc builds nothing in C++ for an older torch.
 os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")
 
-FEWEST = 3
-"""The number of cases of a test that always run. Of a test with more cases, one in ONE_IN runs. The others are left to the slow tier."""
-ONE_IN = 36
+FEWEST, SEVERAL = 3, 8
+"""The fewest cases of a test that always run, one less of a test with SEVERAL cases. Of a large table one in ONE_IN runs. The others are
+left to the slow tier."""
+ONE_IN = 48
 
 SEED = os.environ.get("HBC_SAMPLE", "")
-"""Chooses a second sample, a third as large as the fixed one. CI sets it to the commit's hash: over time every case runs."""
+"""Chooses a second sample, a third of one in ONE_IN. CI sets it to the commit's hash: over time every case runs. Where that is less than
+one case, the seed also says whether it runs."""
 
 PROCESSOR = os.environ.get("HBC_PROCESSOR", "")
 """A processor with AVX-512, by LLVM's name: all tests run the code for it (tests/avx512_on_cpu)."""
@@ -135,11 +137,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("every_case") is None:
             tests[item.nodeid.partition("[")[0]].append(item)
-    for cases in tests.values():
+    for test, cases in tests.items():
         marked = cases[0].get_closest_marker("one_in")
         one_in = marked.args[0] if marked else ONE_IN
-        count = max(FEWEST, len(cases) // one_in)
-        run = {*in_turn(cases)[:count], *(in_turn(cases, SEED)[: len(cases) // (3 * one_in)] if SEED else ())}
+        count = max(FEWEST - (len(cases) >= SEVERAL), len(cases) // one_in)
+        run = {*in_turn(cases)[:count], *(in_turn(cases, SEED)[: second(test, len(cases) / (3 * one_in))] if SEED else ())}
         for item in cases:
             if item not in run:
                 item.add_marker(pytest.mark.slow)
@@ -148,6 +150,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
+
+
+def second(test: str, expected: float) -> int:
+    """The number of cases of a test in the second sample: as many as expected, in the mean over seeds."""
+    return int(expected + crc32(f"{SEED} {test}".encode()) / 2**32)
 
 
 def in_turn(cases: list[pytest.Item], seed: str = "") -> list[pytest.Item]:
