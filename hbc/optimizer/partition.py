@@ -10,10 +10,12 @@ from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.rewrite import substitute
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import record
-from hbc.ops.tensor import Take
+from hbc.ops.tensor import Concat, Take
 from hbc.optimizer.host import in_numpy, on_host
 
 BEFORE = "inputs"
+MANY_COLUMNS = 32
+"""The fewest columns of codes of strings that the host puts side by side."""
 
 
 @record
@@ -83,6 +85,7 @@ def sides(graph: Graph) -> dict[Node, str]:
     """Where each value is computed: "before" or "after" the device, or on the "device". Raises UnsupportedOperatorError as `partition`."""
     side: dict[Node, str] = {}
     numpy = in_numpy(graph)
+    numpy |= _side_by_side(graph)
     for node in graph.nodes:
         sources = {side[source] for source in node.inputs}
         if isinstance(node.op, (Input, Constant)) or node in numpy:
@@ -95,6 +98,19 @@ def sides(graph: Graph) -> dict[Node, str]:
         else:
             side[node] = "before" if sources <= {"before"} else "after"
     return side
+
+
+def _side_by_side(graph: Graph) -> set[Node]:
+    """The matrices of many columns that the host computes of strings, one by one, and look-ups of such columns in tables. On the device
+    each column would be an input with loops of its own. LLVM took 10 s for 100 columns, and more than a minute for 300."""
+    columns = {node for node in graph.nodes if on_host(node) and not isinstance(node.op, (Input, Constant))}
+    found: set[Node] = set()
+    for node in graph.nodes:
+        if isinstance(node.op, Take) and _is_constant(node.inputs[0]) and node.inputs[1] in columns:
+            columns.add(node)
+        elif isinstance(node.op, Concat) and len(node.inputs) >= MANY_COLUMNS and columns.issuperset(node.inputs):
+            found.update((node, *node.inputs))
+    return found
 
 
 def _leaving(group: tuple[Node, ...], side: Mapping[Node, str]) -> list[Node]:

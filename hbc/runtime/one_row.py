@@ -482,11 +482,12 @@ def _categories(before: Graph) -> tuple[Mapping[int, tuple[str, ...]], set[int]]
         for source in node.inputs:
             if not _is_text(source):
                 continue
-            places = [{column for each, column in origin if _is_text(each)} for origin in origins.all_of(source)]
             values = node.op.told_apart()
+            if values is None and _is_text(node) and node.op.keeps_values and len(node.inputs) == 1:
+                continue  # before the origins of all columns are looked at, for each of as many selections
+            places = [{column for each, column in origin if _is_text(each)} for origin in origins.all_of(source)]
             if values is None:
-                if not (_is_text(node) and node.op.keeps_values and len(node.inputs) == 1):
-                    told |= set().union(*places)
+                told |= set().union(*places)
                 continue
             for columns, strings in zip(places, values, strict=True):
                 for column in columns:
