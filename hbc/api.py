@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hbc.arguments import require_function
 from hbc.builder import Builder, checked_device, checked_target, positive, read
 from hbc.compiler.base import (
     BackendName,
@@ -193,6 +194,7 @@ def tune(
         (1,)
     """
     counts = _rows(rows)
+    require_function("tell", tell)
     usual = model if isinstance(model, CompiledModel) else convert(model, backend, X, device, threads=threads, target=target)
     own, graph = usual._builder, usual.graph
     assert isinstance(own, Builder)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from hbc.arguments import flag
 from hbc.builder import Builder, model_of, read
 from hbc.compiler.base import BackendName, DeviceName, backend_name
 from hbc.errors import ArtifactError, BackendUnavailableError
@@ -60,13 +61,12 @@ def load(
     """
     if backend is not None:
         backend_name(backend)
-    if not isinstance(trust_code, bool):
-        raise ValueError(f"trust_code: found {trust_code!r}, expected True or False")
+    trusted = flag("trust_code", trust_code)
     name = os.fspath(path)
     if not isinstance(name, str):
         name = os.fsdecode(name)
     file = Path(name) if checksum is None else _checked(name, checksum)
-    return _loaded(file, name, device, backend, trust_code or checksum is not None, warm_up)
+    return _loaded(file, name, device, backend, trusted or checksum is not None, warm_up)
 
 
 def load_bytes(data: bytes, name: str, device: DeviceName | None = None, backend: BackendName | None = None) -> CompiledModel:

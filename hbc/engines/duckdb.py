@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hbc.engines.worker import arrow_method
+
 if TYPE_CHECKING:
     from hbc.runtime.model import CompiledModel
 
@@ -44,7 +46,7 @@ def register(
     """
     import pyarrow as pa
 
-    method = model.arrow(methods, class_names=class_names)
+    method = arrow_method(model, methods, class_names)
     types = {field.name: con.type(TYPES[str(field.type)]) for field in method.schema}
     single = len(types) == 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hbc.engines.worker import arrow_method
 from hbc.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def predict(
     import polars as pl
     import pyarrow as pa
 
-    method = model.arrow(methods, class_names=class_names)
+    method = arrow_method(model, methods, class_names)
     chosen = method.columns if columns is None else [columns] if isinstance(columns, (str, pl.Expr)) else list(columns)
     if chosen is None:
         raise ValueError("columns: found None, expected the names of the columns, since the model knows none")

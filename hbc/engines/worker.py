@@ -8,11 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, shown
 from hbc.lazy import cached_property
 from hbc.loaded import loaded_once
+from hbc.runtime.arrow import ArrowMethod
 from hbc.runtime.input.frame_view import duplicates
 from hbc.runtime.model import CompiledModel
+
+
+def arrow_method(model: CompiledModel, methods: str | Sequence[str] | None, class_names: Sequence[str] | None) -> ArrowMethod:
+    """`CompiledModel.arrow` of a model in this process. Raises TypeError for what is no model, such as the path of one."""
+    if not isinstance(model, CompiledModel):
+        raise TypeError(f"model: found {shown(model)}, expected a CompiledModel, as hbc.convert and hbc.load return it")
+    return model.arrow(methods, class_names=class_names)
 
 
 class WorkerMethod:

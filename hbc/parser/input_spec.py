@@ -33,14 +33,14 @@ def found_spec(notes: Notes, graph: Graph, kinds: Kinds, returned: Sequence[int]
     for x, fact in notes.columns.items():
         for i in _sources([x], origin):
             columns[i] |= fact
-    for i, fact in notes.given.items():
-        columns[i] |= fact
     result = graph.outputs.get("transform", ())
     for place in (place for node in result for place in untouched(node) if place is not None):
         if place in origin and place[0].type.dtype != "str":
             columns[origin[place]] |= Column(objects_stay=True, returned=True)
     if not result:
         columns = [replace(column, returned=False) if column.returned else column for column in columns]
+    for i, fact in notes.given.items():
+        columns[i] |= fact
     if any(column.digits for column in columns):
         for i in _read_as_strings(graph, origin):
             columns[i] = replace(columns[i], digits=False)

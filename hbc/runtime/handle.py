@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy import ndarray
 
 from hbc.compiler.base import no_quick_way, quick_of
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, shown
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.calls import ArrayCall
 from hbc.runtime.host import Labels
@@ -64,10 +65,13 @@ class Handle:
 
     def empty(self, rows: int) -> Array:
         """A new array for the result of a call with so many rows, uninitialized: [rows, …] of
-        `out_dtype`. Raises TypeError for a method that returns several arrays."""
+        `out_dtype`. Raises TypeError for a method that returns several arrays, ValueError for what is no number of rows."""
         if self._returned is None:
             raise TypeError(f"{self.method} returns several arrays: call the handle without out")
-        return np.empty((rows, *self._returned), self.out_dtype)
+        try:
+            return np.empty((operator.index(rows), *self._returned), self.out_dtype)
+        except (TypeError, ValueError):  # a number below 0
+            raise ValueError(f"rows: found {shown(rows)}, expected a number of rows") from None
 
     def __call__(self, X: Array, out: Array | None = None) -> Any:
         result = self._quick(X) if out is None else self._quick(X, out)

@@ -7,13 +7,13 @@ import functools
 import io
 import os
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy import ndarray
 
+from hbc.arguments import dtype_of, flag, texts
 from hbc.cache.memory import MemoryStore
 from hbc.compiler.base import About
 from hbc.errors import Culprit, UnsupportedOperatorError, shown
@@ -172,8 +172,9 @@ class CompiledModel(Estimator, Methods):
 
         Raises ValueError for a method or dtype that the model does not have."""
         asked = self.methods if methods is None else self._asked(methods)
-        wanted = [dtypes] if isinstance(dtypes, (str, type, np.dtype)) else dtypes
-        kinds = [self._main] if wanted is None else [self._kinds_of(np.dtype(dtype)) for dtype in wanted]
+        several = isinstance(dtypes, (list, tuple, set))
+        wanted = None if dtypes is None else [self._kinds_of(dtype) for dtype in (dtypes if several else [dtypes])]
+        kinds = [self._main] if wanted is None else wanted
         for variant in (self.variants[each] for each in kinds):
             for method in asked:
                 self._calls[method].warm_up(variant)
@@ -194,11 +195,7 @@ class CompiledModel(Estimator, Methods):
 
         Raises ValueError for a method or dtype that the model does not have, for a method that returns no array (but a frame or a sparse
         matrix, for example), and for a model whose input is no matrix of numbers."""
-        if not isinstance(method, str):
-            raise ValueError(f"method: found {shown(method)}, expected one of {', '.join(self.methods)}")
-        if method not in self._calls:
-            raise ValueError(f"no method {method!r}; the model has {', '.join(self.methods)}")
-        call, plain = self._calls[method], self._plain
+        call, plain = self._calls[self._method(method)], self._plain
         if call.returns:
             raise ValueError(f"{method} returns {call.returns}, which no memory can be bound to: call the method")
         if not plain:
@@ -208,7 +205,7 @@ class CompiledModel(Estimator, Methods):
         if dtype is None:
             main = self.variants[self._main]
             return Handle(call, next((d for d, variant in plain.items() if variant is main), next(iter(plain))))
-        wanted = np.dtype(dtype)
+        wanted = dtype_of("dtype", dtype, plain)
         if wanted not in plain:
             raise ValueError(f"dtype {wanted} is converted by the model; a handle takes {', '.join(map(str, plain))}")
         return Handle(call, wanted)
@@ -218,8 +215,7 @@ class CompiledModel(Estimator, Methods):
         columns, without a frame. It is meant for servers: `hbc.runtime.records.RecordHandle`.
 
         Raises ValueError for a method that the model does not have."""
-        self._asked(method)
-        return _record_handle(self._calls[method])
+        return _record_handle(self._calls[self._method(method)])
 
     def arrow(self, methods: str | Sequence[str] | None = None, *, class_names: Sequence[str] | None = None) -> ArrowMethod:
         """The method as an ArrowMethod: a function for batches, tables and streams of Arrow, and frames of polars and pandas, which
@@ -274,7 +270,8 @@ class CompiledModel(Estimator, Methods):
         Raises ArtifactError for notes that are not JSON, or if the file cannot be written; ValueError for an unknown level, and for a model
         whose compiled code cannot be saved (of another backend than tvm, or for GPUs)."""
         notes = None if metadata is None else noted(metadata)
-        data = self._bytes(notes, compress, self._code([code] if isinstance(code, str) else code))
+        levels = texts("code", code, "the name of a level of processors, or several")
+        data = self._bytes(notes, flag("compress", compress), self._code(levels))
         write_atomically(path, lambda file: file.write(data))
 
     def export(
@@ -302,7 +299,7 @@ class CompiledModel(Estimator, Methods):
                 f"{', '.join(cut)} returns a frame with unchanged columns of the input, which a file of tensors cannot express. Convert "
                 'the model after set_output(transform="default"), or save() it.'
             )
-        kinds = self._main if dtype is None else self._kinds_of(np.dtype(dtype))
+        kinds = self._main if dtype is None else self._kinds_of(dtype)
         self._builder.export(
             self.variants[kinds].graph, os.fspath(path), About(self._estimator, self.spec, kinds), asked, options
         )
@@ -323,16 +320,23 @@ class CompiledModel(Estimator, Methods):
     def _asked(self, methods: str | Sequence[str]) -> Sequence[str]:
         """The method or methods, as a list. Raises ValueError if there are none, for one that the model does not have, and for what are no
         names."""
-        named = [methods] if isinstance(methods, str) else methods
-        names = list(named) if isinstance(named, Iterable) and all(isinstance(name, str) for name in named) else None
-        unknown = [name for name in names or [] if name not in self.methods]
+        expected = f"some of {', '.join(self.methods)}"
+        names = texts("methods", methods, expected)
+        unknown = [name for name in names if name not in self.methods]
         if unknown or not names:
-            found = shown(methods) if names is None else ", ".join(map(repr, unknown)) or "nothing"
-            raise ValueError(f"methods: found {found}, expected some of {', '.join(self.methods)}")
+            raise ValueError(f"methods: found {', '.join(map(repr, unknown)) or 'nothing'}, expected {expected}")
         return names
 
-    def _kinds_of(self, dtype: np.dtype[Any]) -> Kinds:
-        """The variant whose numbers all have this dtype. Raises ValueError if there is none."""
+    def _method(self, method: str) -> str:
+        """The name of a method. Raises ValueError for one that the model does not have, and for what is no name."""
+        if not isinstance(method, str) or method not in self._calls:
+            found = repr(method) if isinstance(method, str) else shown(method)
+            raise ValueError(f"method: found {found}, expected one of {', '.join(self.methods)}")
+        return method
+
+    def _kinds_of(self, asked: Any) -> Kinds:
+        """The variant whose numbers all have this dtype. Raises ValueError if there is none, and for what is no dtype."""
+        dtype = dtype_of("dtype", asked, ("float32", "float64", "int64"))
         numbers = {kinds: set(kinds) - {"str", "unread"} for kinds in self.variants}
         for kinds, found in numbers.items():
             if {NUMPY_DTYPES[kind] for kind in found} == {dtype}:  # type: ignore[index]
@@ -395,7 +399,7 @@ class CompiledModel(Estimator, Methods):
         of every tree ensemble with its reason, and the operators before and after the passes."""
         from hbc.runtime import report  # 20 ms
 
-        return report.page(self._facts()) if html else report.explain(self._facts())
+        return report.page(self._facts()) if flag("html", html) else report.explain(self._facts())
 
     def __repr__(self) -> str:
         return f"<CompiledModel of {self._estimator.source} for {self.backend} on {self.device}: {', '.join(self.methods)}>"

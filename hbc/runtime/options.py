@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numpy import ndarray
 
 from hbc.errors import InvalidInputError, shown
@@ -22,6 +23,21 @@ ADVICE = {
     "base_margin": "Add it to the result of raw_score.",
     "validate_features": "A compiled model compares the names of columns as the source does by default.",
 }
+
+
+def _off(value: Any) -> bool:
+    """Whether an option is off: False, None or 0, also as scalars of numpy. An array never is."""
+    return value is None or (isinstance(value, (bool, int, float, np.generic)) and not value)
+
+
+def _on(value: Any) -> bool:
+    """Whether an option is on: True or another number than 0. An array never is."""
+    return isinstance(value, (bool, int, float, np.generic)) and bool(value)
+
+
+def _all_rounds(value: Any) -> bool:
+    """Whether this is XGBoost's range of all rounds: None, or (0, 0) as a tuple or list."""
+    return value is None or (isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_off, value)))
 
 
 def _by_options(model: Any, method: str, X: Any, given: dict[str, Any]) -> Any:
@@ -53,7 +69,15 @@ def _lightgbm(name: str) -> Callable[..., Any]:
         pred_contrib: bool = False,
         validate_features: bool = False,
     ) -> Any:
-        if raw_score or start_iteration or num_iteration is not None or pred_leaf or pred_contrib or validate_features:
+        if (
+            raw_score is not False
+            or type(start_iteration) is not int
+            or start_iteration
+            or num_iteration is not None
+            or pred_leaf is not False
+            or pred_contrib is not False
+            or validate_features is not False
+        ):
             options = {
                 "raw_score": raw_score,
                 "start_iteration": start_iteration,
@@ -61,8 +85,11 @@ def _lightgbm(name: str) -> Callable[..., Any]:
                 "pred_contrib": pred_contrib,
                 "validate_features": validate_features,
             }
-            given = {option: value for option, value in options.items() if value}
-            return _by_options(self, name, X, given if num_iteration is None else {**given, "num_iteration": num_iteration})
+            given = {option: value for option, value in options.items() if not _off(value)}
+            if num_iteration is not None:
+                given["num_iteration"] = num_iteration
+            if given:
+                return _by_options(self, name, X, given)
         result = self._calls[name].quick(X)
         if result is not None:
             return result
@@ -82,9 +109,9 @@ def _lightgbm(name: str) -> Callable[..., Any]:
 def _of_xgboost(validate_features: Any, base_margin: Any, iteration_range: tuple[int, int] | None) -> dict[str, Any]:
     """Those of these options that are not XGBoost's defaults."""
     options = {
-        "validate_features": None if validate_features else validate_features,
+        "validate_features": None if _on(validate_features) else validate_features,
         "base_margin": base_margin,
-        "iteration_range": None if iteration_range is None or tuple(iteration_range) == (0, 0) else iteration_range,
+        "iteration_range": None if _all_rounds(iteration_range) else iteration_range,
     }
     return {option: value for option, value in options.items() if value is not None}
 
@@ -99,9 +126,15 @@ def _xgboost(name: str) -> Callable[..., Any]:
         iteration_range: tuple[int, int] | None = None,
         pred_leaf: bool = False,
     ) -> Any:
-        if output_margin or not validate_features or base_margin is not None or iteration_range is not None or pred_leaf:
-            first = {"output_margin": output_margin} if output_margin else {}
-            last = {"pred_leaf": pred_leaf} if pred_leaf else {}
+        if (
+            output_margin is not False
+            or validate_features is not True
+            or base_margin is not None
+            or iteration_range is not None
+            or pred_leaf is not False
+        ):
+            first = {} if _off(output_margin) else {"output_margin": output_margin}
+            last = {} if _off(pred_leaf) else {"pred_leaf": pred_leaf}
             if given := {**first, **_of_xgboost(validate_features, base_margin, iteration_range), **last}:
                 return _by_options(self, name, X, given)
         result = self._calls[name].quick(X)
@@ -128,7 +161,7 @@ def _xgboost_probabilities(name: str) -> Callable[..., Any]:
         base_margin: Any = None,
         iteration_range: tuple[int, int] | None = None,
     ) -> Any:
-        if (not validate_features or base_margin is not None or iteration_range is not None) and (
+        if (validate_features is not True or base_margin is not None or iteration_range is not None) and (
             given := _of_xgboost(validate_features, base_margin, iteration_range)
         ):
             return _by_options(self, name, X, given)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, shown
 from hbc.runtime.calls import ArrayCall, FrameCall
 from hbc.runtime.input.columns import KnownColumns, count_of_columns, names_of
 from hbc.runtime.input.record_frame import MISSING, MOST, RecordFrame
@@ -232,7 +232,11 @@ class RecordHandle:
 
     def _frame(self, records: Sequence[Any]) -> Any:
         """The frame that records stand for: a RecordFrame, or one of pandas where the result is a frame. Raises InvalidInputError."""
-        dicts = [record if isinstance(record, Mapping) else self._of_values(record, row) for row, record in enumerate(records)]
+        try:
+            listed = list(records)
+        except TypeError:
+            raise InvalidInputError(found=shown(records), expected="a list of records") from None
+        dicts = [record if isinstance(record, Mapping) else self._of_values(record, row) for row, record in enumerate(listed)]
         if not dicts:
             raise InvalidInputError(found="no records", expected="at least one")
         if type(self._call) is FrameCall and not self._call.shared.intake.columns.categorical:

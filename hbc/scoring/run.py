@@ -11,9 +11,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from hbc.arguments import flag, require, require_function, texts
 from hbc.errors import ArtifactError, meant
 from hbc.lazy import record
 from hbc.process import cpus
@@ -134,16 +136,37 @@ def score(
         200
     """
     started = time.perf_counter()
-    named = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    try:
+        named = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    except TypeError:  # no iterable, or an array without axes
+        named = [source]  # type: ignore[list-item]
     if wrong := [each for each in named if not isinstance(each, (str, os.PathLike))]:
         advice = "A model's own methods take data in memory."
         raise TypeError(
             f"source: found {type(wrong[0]).__name__}, expected the names of files, folders, globs or URLs. {advice}"
         )
     sources = [os.fspath(each) for each in named]
-    target = None if sink is None else os.fspath(sink)
+    target = None if sink is None else os.fsdecode(sink)
+    plain = {
+        "dtype": dtype,
+        "input_format": input_format,
+        "output_format": output_format,
+        "compression": compression,
+        "separator": separator,
+        "engine": engine,
+        "engine_address": engine_address,
+        "backend": backend,
+        "device": device,
+    }
+    for name, text in plain.items():
+        require(name, text, str, "a string or None")
+    require("bad_rows", bad_rows, (str, os.PathLike), "the name of a file or None")
+    require("workers", workers, Integral, "a positive integer or None")
+    require("memory", memory, (str, int), "a number of bytes, such as 1GiB or 500MB")
+    require_function("progress", progress)
+    restart, dry_run = flag("restart", restart), flag("dry_run", dry_run)
     _check(target, dtype, input_format, output_format, dry_run, engine, engine_address, sources)
-    asked = tuple(_names(methods) if methods is not None else ())
+    asked = tuple(() if methods is None else _names("methods", methods, "the name of a method, or several"))
     planned = fragments_of(sources, target, input_format, output_format, compression)
     fragments = planned.fragments
     at_once = max(1, min(len(fragments), workers or max(1, cpus() // 4))) if engine is None else 1
@@ -152,7 +175,7 @@ def score(
         options = Options(
             digest=_digest_of(model, path),
             methods=asked,
-            keep=tuple(_names(keep)),
+            keep=tuple(_names("keep", keep, "the name of a column, or several")),
             dtype=dtype,
             memory=max(_bytes(memory) - BESIDE_DATA, LEAST) // at_once,
             separator=separator,
@@ -219,9 +242,10 @@ def _check(
         raise ValueError("sink: found an empty name, expected a file or folder for the results, or '-'")
 
 
-def _names(given: str | Sequence[str]) -> list[str]:
-    """Names as a list. A string has commas between them."""
-    return [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else list(given)
+def _names(argument: str, given: str | Sequence[str], expected: str) -> list[str]:
+    """Names as a list. A string has commas between them. Raises ValueError for what are no names."""
+    found = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
+    return texts(argument, found, expected)
 
 
 def _bytes(memory: str | int) -> int:

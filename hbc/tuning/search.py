@@ -87,7 +87,7 @@ def search(
     4. Race the winners against the usual ones again: of many candidates, one may win by luck. These times decide, and are shown.
     """
     usual = strategies[0]
-    say: Callable[[str], object] = tell or (lambda text: None)
+    say: Callable[[str], object] = (lambda text: None) if tell is None else tell
 
     def make(choice: C) -> CompiledModel:
         say(f"compiling {choice}")

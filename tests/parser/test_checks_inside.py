@@ -14,10 +14,18 @@ from sklearn.compose import ColumnTransformer
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier, VotingClassifier
 from sklearn.feature_selection import SelectKBest
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OutputCodeClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OrdinalEncoder, SplineTransformer, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    SplineTransformer,
+    StandardScaler,
+)
 from sklearn.tree import DecisionTreeClassifier
 from verdicts import verdict
 
@@ -169,3 +177,31 @@ def test_scores_that_are_infinite() -> None:
         coded.predict(large)
     with pytest.raises(hbc.InvalidInputError, match="OutputCodeClassifier"):
         compiled.predict(large)
+
+
+@pytest.mark.parametrize("kind", [object, "float16", "Int64"])
+def test_columns_beside_sparse_ones_in_a_union(kind: Any) -> None:
+    """scipy stacks neither Python objects nor float16, and no dtype of pandas' own. hbc answered."""
+    X = pd.DataFrame({"a": [1, 2, 3, 1], "b": [1, 2, 1, 2]})
+    union = FeatureUnion([("same", "passthrough"), ("codes", OneHotEncoder(handle_unknown="ignore"))])
+    model = make_pipeline(union, LogisticRegression()).fit(X, [0, 1, 0, 1])
+    compiled = hbc.convert(model, "numpy")
+    for taken in (X, X.to_numpy("int8"), X.astype(bool), X.astype("float32"), X.to_numpy().tolist()):
+        np.testing.assert_allclose(compiled.decision_function(taken), model.decision_function(taken), rtol=1e-6)
+    for rejected in (X.astype(kind), X.astype(kind).to_numpy(object if kind == "Int64" else kind)):
+        with pytest.raises(ValueError, match=r"scipy\.sparse does not support dtype"):
+            model.predict(rejected)
+        with pytest.raises(hbc.InvalidInputError):
+            compiled.predict(rejected)
+
+
+def test_an_imputer_of_bool_with_nulls() -> None:
+    """The source makes Python objects of the columns, and leaves None as it is."""
+    frame = pl.DataFrame({"a": [True, False, True, None], "b": [True, True, False, False]})
+    source = SimpleImputer(strategy="most_frequent").fit(frame)
+    assert source.transform(frame).tolist()[3] == [None, False]
+    with pytest.raises(hbc.UnsupportedOperatorError, match="Make numbers of bool before"):
+        hbc.convert(source, "numpy")
+    numbers = frame.cast(pl.Float32)
+    source = SimpleImputer(strategy="most_frequent").fit(numbers)
+    np.testing.assert_array_equal(hbc.convert(source, "numpy").transform(numbers), source.transform(numbers))

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from hbc.arguments import flag
 from hbc.compiler.base import About
 from hbc.compiler.onnx.builder import NAN_MARKER, NEWEST, NONE_MARKER, OLDEST, VERSIONS, Dialect, build, emittable, input_name
 from hbc.ir.graph import Graph
@@ -48,8 +49,7 @@ class FileOptions:
 def checked(chosen: Mapping[str, Any]) -> FileOptions:
     """The options that the caller has chosen. Raises ValueError for a bad value."""
     for name in ("plain", "columns"):
-        if not isinstance(chosen.get(name, False), (bool, np.bool_)):
-            raise ValueError(f"{name}={chosen[name]!r}: expected True or False")
+        flag(name, chosen.get(name, False))
     opset = chosen.get("opset")
     if opset is None:
         return FileOptions(**{**chosen, "opset": USUAL})

@@ -119,12 +119,13 @@ def _impute_strings(m: Any, frame: Frame, missing: Missing, statistics: Array, k
     """The output of an imputer that was fitted on Python objects, strings [N, K]. Raises Refusal unless all its fill values are strings,
     and for add_indicator, which would put numbers beside them."""
     fill = statistics[kept].tolist()
-    others = [int(i) for i, item in zip(kept, fill, strict=True) if not isinstance(item, str)]
+    others = [(int(i), item) for i, item in zip(kept, fill, strict=True) if not isinstance(item, str)]
     if others:
-        raise Refusal(
-            f"it was fitted on Python objects, and {frame.name(others[0])} is not a column of strings.",
-            "Impute numbers and strings apart, with a ColumnTransformer.",
-        )
+        column, item = others[0]
+        advice = "Impute numbers and strings apart, with a ColumnTransformer."
+        if isinstance(item, (bool, np.bool_)):  # such as a column of bool with nulls, in polars and Arrow
+            advice = "Make numbers of bool before: cast the columns to float, and fit again. The source returns Python objects for them."
+        raise Refusal(f"it was fitted on Python objects, and {frame.name(column)} is not a column of strings.", advice)
     if m.add_indicator and len(m.indicator_.features_):
         raise Refusal("it puts an indicator of missing values beside strings.", "Use a MissingIndicator beside it.")
     frame.need_strings(range(len(frame)))

@@ -311,6 +311,10 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
                     note_input(Sparse(accepted=False))  # the source cannot make a frame from a sparse matrix
             else:
                 block = as_matrix_or_strings(x)
+                if public_name(type(m)) == UNION and block.type.dtype != "str" and gives_sparse(m, False):
+                    # scipy puts neither Python objects nor float16 beside sparse columns. (A ColumnTransformer makes numbers of them.)
+                    note(x, Column(integer_bits=ANY_INTEGER))
+                    note_given(as_frame(x), Column(returned=True))
             _note_frames(member, x, apart, weights.get(name))
             if public_name(type(m)) == UNION and is_identity(member) and weights.get(name) is not None:
                 note_input(Arrays(lists=False), x)  # it multiplies the list itself

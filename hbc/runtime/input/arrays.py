@@ -67,6 +67,7 @@ class ArrayReader:
         columns: dict[int, Array] = {}
         matrix = array.reshape(-1, 1) if self.spec.ndim == 1 else array
         if known.numbers and array.dtype.kind != "O":
+            known.require_meant(known.numbers[0])
             reject_strings(known.where(known.numbers[0]), matrix[0, known.numbers[0]] if len(matrix) else "")
         texts: CodedStrings | Later | None = None
         if known.texts and array.ndim == 2 and 0 < later < len(matrix):

@@ -91,6 +91,8 @@ class KnownColumns:
         """The float64 of a column of Python objects. Raises InvalidInputError for objects that the source does not convert. `converted`:
         they come in an array or a frame of pandas, of which scikit-learn makes numbers where it would take any dtype."""
         items = values.tolist() if values.dtype.kind == "O" else []
+        if any(isinstance(item, str) for item in items):
+            self.require_meant(column)
         if not converted and any(isinstance(item, (str, bytes, *decimals())) for item in items):
             advice = (
                 "scikit-learn makes numbers of them in an array of Python objects or a frame of pandas only: X.astype(float)."
@@ -122,6 +124,13 @@ class KnownColumns:
                 found="Python objects", expected="numbers of numpy's dtypes", where=self.where(column), advice=advice
             )
         return floats(values, self.where(column))
+
+    def require_meant(self, column: int) -> None:
+        """Raise InvalidInputError for strings in a column that the source returns as it is. Nothing in such a model says that it was
+        fitted on strings: without a sample, it is converted for numbers."""
+        if column in self.returned or self.spec.own_dtype:
+            advice = "If the model is meant for strings, pass X to hbc.convert too, as the sample: hbc.convert(model, X=X)."
+            raise InvalidInputError(found="strings", expected="numbers", where=self.where(column), advice=advice)
 
     def require_width(self, column: int, dtype: np.dtype[Any]) -> None:
         """Raise InvalidInputError for a dtype that the source computes differently from float32, float64 or int64."""

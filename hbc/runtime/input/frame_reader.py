@@ -168,6 +168,7 @@ class FrameReader:
                     advice = "scikit-learn does not make numbers of them: cast the column."
                     raise InvalidInputError(found="Python objects", expected="numbers", where=known.where(i), advice=advice)
                 if frame.pandas and frame.rejected_by(CATEGORIES[:1], positions[i]) and any(isinstance(v, str) for v in values):
+                    known.require_meant(i)
                     advice = "Some estimators of scikit-learn make numbers of them, and others fail: X.astype(float)."
                     raise InvalidInputError(
                         found="categories that are strings", expected="numbers", where=known.where(i), advice=advice
