@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ pytest.importorskip("tvm")
 
 from hbc.compiler.tvm.compiler import COMPILER
 from hbc.compiler.tvm.plan.plan import MAX_ROWS, ROWS_IN_STATEMENT, make_plan
-from hbc.compiler.tvm.plan.row_dots import RowDot
+from hbc.compiler.tvm.plan.row_dots import RowDot, _windows
 
 TARGETS = [None, {"kind": "llvm", "mcpu": "haswell"}] if platform.machine() == "x86_64" else [None]
 BATCHES = [0, 1, ROWS_IN_STATEMENT - 1, ROWS_IN_STATEMENT, ROWS_IN_STATEMENT + 3, MAX_ROWS + ROWS_IN_STATEMENT + 1]
@@ -116,3 +117,15 @@ def test_where_it_does_not_pay() -> None:
     assert dots(t.matmul(t.sub(x, t.Sum(axis=1, keepdims=True)(x)), weights(64))) == 0  # a function of the whole row
     assert dots(t.matmul(t.take(x, np.arange(0, 64, 8), axis=1), weights(8))) == 0  # one column a window
     assert not any(isinstance(node.op, RowDot) for node in topological(make_plan((t.matmul(x, weights(64)),)).outputs))
+
+
+def test_windows_of_many_columns() -> None:
+    """Each window looked at all columns that were left: 300,000 took 28 s, now less than 1 s."""
+    columns = np.random.default_rng(0).permutation(300_000)
+    before, seen = time.process_time(), np.zeros(len(columns), int)
+    for start, positions in _windows(columns, len(columns), 4):
+        kept = positions >= 0
+        assert (columns[positions[kept]] == start + np.flatnonzero(kept)).all()
+        seen[positions[kept]] += 1
+    assert (seen == 1).all()
+    assert time.process_time() - before < 14
