@@ -190,7 +190,7 @@ def test_it_is_not_pickled(model: Any) -> None:
 
 def test_what_cannot_be_bound() -> None:
     compiled = hbc.convert(Ridge().fit(X, Y), "numpy")
-    with pytest.raises(ValueError, match="'transform'; the model has predict"):
+    with pytest.raises(ValueError, match="method: found 'transform', expected one of predict"):
         compiled.bind("transform")
     with pytest.raises(ValueError, match="float16"):
         compiled.bind("predict", np.float16)
