@@ -172,10 +172,9 @@ class CompiledModel(Estimator, Methods):
 
         Raises ValueError for a method or dtype that the model does not have."""
         asked = self.methods if methods is None else self._asked(methods)
-        several = isinstance(dtypes, (list, tuple, set))
-        wanted = None if dtypes is None else [self._kinds_of(dtype) for dtype in (dtypes if several else [dtypes])]
-        kinds = [self._main] if wanted is None else wanted
-        for variant in (self.variants[each] for each in kinds):
+        each = dtypes if isinstance(dtypes, (list, tuple, set)) else [dtypes]
+        kinds = [self._main] if dtypes is None else [self._kinds_of(dtype) for dtype in each]
+        for variant in (self.variants[kind] for kind in kinds):
             for method in asked:
                 self._calls[method].warm_up(variant)
         return self

@@ -101,10 +101,8 @@ def _with_one_message(function: Any, _module: Any, _context: Any) -> Any:
     LLVM then writes the code that fails once, in place of some 35 times: the machine code takes a tenth less time to write (16 functions,
     Zen 3: 4.23 instead of 4.75 s).
     """
-    kind, message = (
-        tvm.ir.StringImm("TypeError"),
-        [tvm.ir.StringImm("arguments of other types than those of the compiled function")],
-    )
+    kind = tvm.ir.StringImm("TypeError")
+    message = [tvm.ir.StringImm("arguments of other types than those of the compiled function")]
 
     def plain(test: Any) -> Any:
         return tirx.AssertStmt(test.condition, kind, message)
