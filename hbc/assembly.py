@@ -16,7 +16,7 @@ from hbc.ir.signature import Limits
 from hbc.ops.functions import Function
 from hbc.optimizer.limits.checks import input_limits, looser_limits, lower_accepted
 from hbc.optimizer.limits.row_test import surely_accepted
-from hbc.optimizer.partition import Partition, makes_rows_of_much, partition, sides
+from hbc.optimizer.partition import Partition, join_codes, makes_rows_of_much, partition, sides
 from hbc.optimizer.pipeline import optimize
 from hbc.runtime.host import HostedExecutable
 from hbc.runtime.variant import Facts, Launches, Plan
@@ -34,15 +34,17 @@ class Recipe(NamedTuple):
 def plan(recipe: Recipe, graph: Graph) -> Plan:
     """A graph after the optimizer, and what calls must know of it. Raises UnsupportedOperatorError."""
     optimized = optimize(graph, *recipe)
-    launches = _launches(optimized.graph, recipe.compiler)
-    side = {} if _whole_on_device(optimized.graph, recipe.compiler) else sides(optimized.graph)
+    whole = _whole_on_device(optimized.graph, recipe.compiler)
+    final = optimized.graph if whole else join_codes(optimized.graph)
+    launches = _launches(final, recipe.compiler)
+    side = {} if whole else sides(final)
     hosted = frozenset(node for node, where in side.items() if where != "device" and node.inputs)
     limits = lower_accepted(input_limits(graph), recipe.compiler)
     looser = {method: lower_accepted(limits, recipe.compiler) for method, limits in looser_limits(graph).items()}
-    outputs = optimized.graph.outputs
+    outputs = final.outputs
     results = {method: tuple(node.type for node in group) for method, group in outputs.items()}
     rows = frozenset(method for method, group in outputs.items() if len(group) == 1 and gives_rows(group[0]))
-    return Plan(optimized.graph, optimized.records, Facts(limits, looser, results, rows), launches, hosted)
+    return Plan(final, optimized.records, Facts(limits, looser, results, rows), launches, hosted)
 
 
 def compile_plan(recipe: Recipe, plan: Plan) -> Executable:

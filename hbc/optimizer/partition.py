@@ -3,11 +3,12 @@ iterations stay on the host."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Constant, Graph, Input, Node
-from hbc.ir.rewrite import substitute
+from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import record
 from hbc.ops.tensor import Concat, Take
@@ -100,16 +101,41 @@ def sides(graph: Graph) -> dict[Node, str]:
     return side
 
 
+def join_codes(graph: Graph) -> Graph:
+    """The graph in which `MANY_COLUMNS` columns of codes of strings, or more, are joined before they are joined with numbers:
+    `Concat(code, …, code, numbers)` → `Concat(Concat(code, …, code), numbers)`. Then they enter the device as one matrix. Target encoded
+    columns beside numbers compiled in 40 s for 200 columns, and in 2 s so."""
+    columns = _of_strings(graph)
+
+    def joined(node: Node) -> Node | None:
+        if not isinstance(node.op, Concat) or len(node.inputs) < MANY_COLUMNS or columns.issuperset(node.inputs):
+            return None
+        parts: list[Node] = []
+        for ours, run in itertools.groupby(node.inputs, columns.__contains__):
+            group = tuple(run)
+            parts += [node.op(*group)] if ours and len(group) >= MANY_COLUMNS else group
+        return None if len(parts) == len(node.inputs) else node.op(*parts)
+
+    return rewrite(graph, joined)
+
+
 def _side_by_side(graph: Graph) -> set[Node]:
     """The matrices of many columns that the host computes of strings, one by one, and look-ups of such columns in tables. On the device
     each column would be an input with loops of its own. LLVM took 10 s for 100 columns, and more than a minute for 300."""
-    columns = {node for node in graph.nodes if on_host(node) and not isinstance(node.op, (Input, Constant))}
+    columns = _of_strings(graph)
     found: set[Node] = set()
     for node in graph.nodes:
-        if isinstance(node.op, Take) and _is_constant(node.inputs[0]) and node.inputs[1] in columns:
-            columns.add(node)
-        elif isinstance(node.op, Concat) and len(node.inputs) >= MANY_COLUMNS and columns.issuperset(node.inputs):
+        if isinstance(node.op, Concat) and len(node.inputs) >= MANY_COLUMNS and columns.issuperset(node.inputs):
             found.update((node, *node.inputs))
+    return found
+
+
+def _of_strings(graph: Graph) -> set[Node]:
+    """What the host computes of strings, and its look-ups in tables."""
+    found = {node for node in graph.nodes if on_host(node) and not isinstance(node.op, (Input, Constant))}
+    for node in graph.nodes:
+        if isinstance(node.op, Take) and _is_constant(node.inputs[0]) and node.inputs[1] in found:
+            found.add(node)
     return found
 
 
