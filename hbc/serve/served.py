@@ -225,7 +225,7 @@ def _asked(model: CompiledModel, methods: Sequence[str], path: Path) -> tuple[st
     there = tuple(method for method in model.methods if not method.startswith("fit"))
     found = tuple(method for method in there if method in methods or not methods)
     if not found:
-        raise ArtifactError(path=str(path), found=f"the methods {', '.join(there)}", expected=f"one of {', '.join(methods)}")
+        raise ArtifactError(path=str(path), found=f"no method {' or '.join(methods)}", expected=f"one of {', '.join(there)}")
     return found
 
 

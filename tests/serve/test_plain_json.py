@@ -63,6 +63,12 @@ def test_the_order_of_names_does_not_count(server: Running) -> None:
         assert "no 'v' and 'V', which the model does not have" in error
 
 
+def test_rows_without_names_are_refused_where_names_decide(server: Running) -> None:
+    """The answer was the advice to pass a frame of pandas, which no client has."""
+    error = server.json("POST", PREDICT, {"rows": [[1.0, "a"]]}, status=400)["error"]
+    assert "expected records or columns" in error
+
+
 def test_missing_values_are_the_sources(server: Running) -> None:
     """null is a missing value; a key that only some records have is missing in the others, as in pandas."""
     Y, trees = numbers()
