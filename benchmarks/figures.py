@@ -1,4 +1,4 @@
-"""The figures of the README, from the newest results: the chart docs/pictures/speed.svg and the words beside it, which sentences.py puts
+"""The figures of the README, from results: the chart docs/pictures/speed.svg and the words beside it, which sentences.py puts
 there. `python -m benchmarks render` draws it."""
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ NAMES = {
 """Workload → the name that readers see."""
 PROCESSORS = {"znver3": "AMD Zen 3", "znver4": "AMD Zen 4", "znver5": "AMD Zen 5", "sapphirerapids": "Intel Sapphire Rapids"}
 """LLVM's name of a processor, as benchmarks/results has it → the name that readers know."""
+QUOTED = "znver5"
+"""The processor whose results the sentences of the README and the docs quote, where it has some: on it most benchmarks have run. Figures
+of one machine can be compared, and they do not change with the machine that ran last. docs/benchmarks.md has the tables of all."""
 INK, FAINT, OWN, PEER = "#737d87", "#8c959f", "#d9480f", "#adb5bd"  # readable on white and on black
 
 
@@ -39,13 +42,13 @@ def write() -> None:
 
 
 def read(name: str, workloads: Iterable[str] = ()) -> dict[str, Any]:
-    """The newest results of a benchmark that have all these workloads, with "on", the folder of their machine. Raises FileNotFoundError
-    if there are none."""
+    """The results of a benchmark that have all these workloads, with "on", the folder of their machine: those of `QUOTED`, or the newest.
+    Raises FileNotFoundError if there are none."""
     found = [{**report.read(path), "on": path.parent.name} for path in report.RESULTS.glob(f"*/{name}.json.gz")]
     whole = [results for results in found if set(workloads) <= set(results["workloads"])]
     if not whole:
         raise FileNotFoundError(f"no whole results of {name}: python -m benchmarks {name}")
-    return max(whole, key=lambda results: str(results["machine"]["time"]))
+    return max(whole, key=lambda results: (results["on"] == QUOTED, str(results["machine"]["time"])))
 
 
 def figures(results: dict[str, Any]) -> list[tuple[str, float, float, float, float]]:

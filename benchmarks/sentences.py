@@ -1,4 +1,4 @@
-"""The figures in the words of the README and the docs, from the newest results: the text between two marks of a page. `python -m benchmarks
+"""The figures in the words of the README and the docs, from results: the text between two marks of a page. `python -m benchmarks
 render` writes it, and tests/test_benchmarks.py fails if a page says something else."""
 
 from __future__ import annotations
@@ -89,8 +89,7 @@ def _walk_over_scan(times: list[dict[str, dict[str, float]]], rows: int) -> str:
 
 def tune() -> str:
     """What `hbc tune` gains."""
-    (found,) = (report.read(path) for path in sorted(report.RESULTS.glob("*/tune.json.gz"))[-1:])
-    points = [point for point in found["points"] if point["exact"]]
+    points = [point for point in read("tune")["points"] if point["exact"]]
     ratios = [(point["times_us"]["tuned"] / point["times_us"]["auto"], point["told"]) for point in points]
     slowest, best = max(ratios)[0], min(ratio for ratio, told in ratios if told)
     return (
