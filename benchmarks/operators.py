@@ -83,7 +83,7 @@ def run(run: Run) -> None:
     settings = Settings((size.rows,), rounds, budget, 1, convert_limit=60.0, call_limit=60.0)
     run.settings.update({"size": asdict(size), **asdict(settings), "cores": settings.cores})
     ordered = sorted(BY_NAME, key=lambda name: (name not in IN_THE_PAPER, name))
-    names = run.asked(ordered, [*ordered[: len(IN_THE_PAPER)], *ordered[len(IN_THE_PAPER) :: 10]])
+    names = run.asked(ordered, [*ordered[: len(IN_THE_PAPER)], *ordered[len(IN_THE_PAPER) :: 20]])
     with tempfile.TemporaryDirectory(prefix="hbc-operators-") as folder, processes(lasting=True) as alive:
         rows = {columns: tile(columns, size.rows, Path(folder)) for columns in (4, 20)}
         for name in run.steps(names):

@@ -34,9 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 WORKLOADS = ("row", "mixed", "batch")
 QUICK = ("row", "mixed")
-"""Those of a quick run."""
-SLOW_START = 3.0
-"""Seconds. In a quick run, a server whose first answer takes longer is measured in one workload only: Ray Serve starts for 25 s."""
+"""Those of a quick run, in which the servers of others are measured in the first only: Ray Serve starts for 25 s."""
 BATCH = 100
 START_LIMIT = 300.0
 """Seconds in which a server has to give its first answer."""
@@ -144,11 +142,12 @@ def run(run: Run) -> None:
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         known = tasks(Path(name), run.quick)
-        slow: set[str] = set()
         for each in run.steps(run.asked(WORKLOADS, QUICK)):
             servers: dict[str, Any] = {}
             run.results["workloads"][each] = {"servers": servers}
-            fitting = [server for server in chosen if server.request(known[each]) is not None and server.name not in slow]
+            fitting = [server for server in chosen if server.request(known[each]) is not None]
+            if run.quick and each != QUICK[0]:
+                fitting = [server for server in fitting if server.name.startswith(HBC)]
             for turn in range(rounds):
                 for server in fitting:
                     entry = servers.setdefault(server.name, {"status": "exact", "rounds": []})
@@ -161,8 +160,6 @@ def run(run: Run) -> None:
                         entry |= {"status": "failed", "reason": str(error)}
                         continue
                     entry["rounds"].append(found)
-                    if run.quick and found["start_s"] > SLOW_START and not server.name.startswith(HBC):
-                        slow.add(server.name)
                     if found.get("answers", {"verdict": "exact"})["verdict"] != "exact":
                         entry["status"] = "inexact"
 
