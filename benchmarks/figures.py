@@ -45,7 +45,7 @@ def read(name: str, workloads: Iterable[str] = ()) -> dict[str, Any]:
     """The results of a benchmark that have all these workloads, with "on", the folder of their machine: those of `QUOTED`, or the newest.
     Raises FileNotFoundError if there are none."""
     found = [{**report.read(path), "on": path.parent.name} for path in report.RESULTS.glob(f"*/{name}.json.gz")]
-    whole = [results for results in found if set(workloads) <= set(results["workloads"])]
+    whole = [results for results in found if set(workloads) <= set(results.get("workloads", ()))]
     if not whole:
         raise FileNotFoundError(f"no whole results of {name}: python -m benchmarks {name}")
     return max(whole, key=lambda results: (results["on"] == QUOTED, str(results["machine"]["time"])))
