@@ -57,7 +57,9 @@ def read(served: Served, method: str, body: bytes, limits: Limits, asked: float)
     if rows > limits.rows:
         raise Failure("too_large", f"{form}: found {rows} rows, expected at most {limits.rows}.")
     if form == "rows" and served.model.spec.frames.required:
-        raise Failure("invalid", "rows: found rows without names, expected records or columns: the model picks columns by name.")
+        raise Failure(
+            "invalid", "rows: found rows without names, expected records or columns: the model picks columns by name."
+        )
     given: Any = "matrix" if form == "rows" else form
     return Request(served, methods, given, value, rows, deadline, asked), request_id
 
