@@ -327,7 +327,8 @@ def test_a_model_with_none_of_the_methods_is_an_error(tmp_path: Path) -> None:
     repository.refresh()
     (entry,) = repository.index()
     assert entry["state"] != "READY"
-    assert "expected one of transform" in entry["reason"]
+    assert "found no method transform, expected one of " in entry["reason"]
+    assert "predict_proba" in entry["reason"].rpartition("expected")[2]
 
 
 def test_modules_in_the_current_folder_are_not_run(tmp_path: Path) -> None:
