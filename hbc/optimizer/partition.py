@@ -6,12 +6,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import record
-from hbc.ops.tensor import Concat, Take
+from hbc.ops.tensor import Concat, Take, add
 from hbc.optimizer.host import in_numpy, on_host
 
 BEFORE = "inputs"
@@ -102,41 +104,63 @@ def sides(graph: Graph) -> dict[Node, str]:
 
 
 def join_codes(graph: Graph) -> Graph:
-    """The graph in which `MANY_COLUMNS` columns of codes of strings, or more, are joined before they are joined with numbers:
-    `Concat(code, …, code, numbers)` → `Concat(Concat(code, …, code), numbers)`. Then they enter the device as one matrix. Target encoded
-    columns beside numbers compiled in 40 s for 200 columns, and in 2 s so."""
+    """The graph in which `MANY_COLUMNS` neighbouring columns of codes of strings, or more, are one matrix before anything else is done with
+    them: `Concat(code, …, code, numbers)` → `Concat(Concat(code, …, code), numbers)`, and where each is looked up in a table,
+    `Concat(Take(table, code), …)` → `Take(tables, Concat(code, …) + starts)`. The matrix enters the device as one input (`_side_by_side`).
+    200 target encoded columns beside numbers compiled in 42 s, and in 3 s so."""
     columns = _of_strings(graph)
 
+    def kind(node: Node) -> str:
+        """Columns of the same kind can be joined: "" for none."""
+        if isinstance(node.op, Take) and node.op.axis == 0 and len(node.inputs[0].type.shape) == 1:
+            table, codes = node.inputs
+            return f"looked up by {codes.type.dtype}" if codes in columns and _is_constant(table) else ""
+        return "codes" if node in columns else ""
+
     def joined(node: Node) -> Node | None:
-        if not isinstance(node.op, Concat) or len(node.inputs) < MANY_COLUMNS or columns.issuperset(node.inputs):
+        if not isinstance(node.op, Concat) or node.op.axis != 1 or len(node.inputs) < MANY_COLUMNS:
             return None
         parts: list[Node] = []
-        for ours, run in itertools.groupby(node.inputs, columns.__contains__):
+        for what, run in itertools.groupby(node.inputs, kind):
             group = tuple(run)
-            parts += [node.op(*group)] if ours and len(group) >= MANY_COLUMNS else group
-        return None if len(parts) == len(node.inputs) else node.op(*parts)
+            if not what or len(group) < MANY_COLUMNS:
+                parts += group
+            else:
+                parts.append(node.op(*group) if what == "codes" else _looked_up_together(group))
+        if len(parts) == 1:
+            return parts[0] if isinstance(parts[0].op, Take) else None  # None: they stand side by side already
+        return node.op(*parts) if len(parts) < len(node.inputs) else None
 
     return rewrite(graph, joined)
 
 
+def _looked_up_together(columns: tuple[Node, ...]) -> Node:
+    """One look-up, in the tables of all columns one after the other, for the look-ups of each column in its own table."""
+    tables = [node.inputs[0].op.evaluate() for node in columns]
+    codes = Concat(1)(*(node.inputs[1] for node in columns))
+    sizes = [each.type.columns for each in codes.inputs]
+    starts = np.cumsum([0, *map(len, tables[:-1])]).repeat(sizes)
+    return Take(0)(Constant(np.concatenate(tables))(), add(codes, starts.astype(NUMPY_DTYPES[codes.type.dtype])))
+
+
 def _side_by_side(graph: Graph) -> set[Node]:
-    """The matrices of many columns that the host computes of strings, one by one, and look-ups of such columns in tables. On the device
-    each column would be an input with loops of its own. LLVM took 10 s for 100 columns, and more than a minute for 300."""
+    """The matrices of many columns that the host computes of strings, one by one. On the device each column would be an input with loops of
+    its own. LLVM took 10 s for 100 columns, and more than a minute for 300."""
     columns = _of_strings(graph)
-    found: set[Node] = set()
-    for node in graph.nodes:
-        if isinstance(node.op, Concat) and len(node.inputs) >= MANY_COLUMNS and columns.issuperset(node.inputs):
-            found.update((node, *node.inputs))
-    return found
+    return {
+        node
+        for node in graph.nodes
+        if isinstance(node.op, Concat) and len(node.inputs) >= MANY_COLUMNS and columns.issuperset(node.inputs)
+    }
 
 
 def _of_strings(graph: Graph) -> set[Node]:
-    """What the host computes of strings, and its look-ups in tables."""
-    found = {node for node in graph.nodes if on_host(node) and not isinstance(node.op, (Input, Constant))}
-    for node in graph.nodes:
-        if isinstance(node.op, Take) and _is_constant(node.inputs[0]) and node.inputs[1] in found:
-            found.add(node)
-    return found
+    """The numbers that the host computes of strings."""
+    return {
+        node
+        for node in graph.nodes
+        if on_host(node) and not isinstance(node.op, (Input, Constant)) and node.type.dtype != "str"
+    }
 
 
 def _leaving(group: tuple[Node, ...], side: Mapping[Node, str]) -> list[Node]:
