@@ -50,7 +50,7 @@ def row_counts(text: str) -> list[int]:
 
 
 def names_in(option: str, text: str) -> list[str]:
-    """The names that an option holds, with commas between them. Raises ValueError if there is none."""
+    """The names that an option holds, with commas between them. Raises ValueError if one is empty."""
     names = [name.strip() for name in text.split(",")]
     if "" in names:
         raise ValueError(f"{option}: found {text!r}, expected names with commas between them")

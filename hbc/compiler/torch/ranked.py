@@ -2,8 +2,9 @@
 
 The rank of a number is how many thresholds of its column are less. `x > t` if the rank of x is greater than that of t, so ranks are exact.
 The first TOP levels are tested as a whole: a byte is enough for the rank among their thresholds, and byte operators take 0.03 ns an
-element. Of many rows all full levels are, by bits: see bits.py. Otherwise an i32 holds both the rank of a node's threshold and its
-column, so that a step takes two look-ups instead of three (0.6 ns each on Sapphire Rapids; other operators take 0.12), and no conversions.
+element. For many rows it is up to eight levels, by bits: see bits.py. In the full levels below, an i32 holds both the rank of a node's
+threshold and its column, so that a step takes two look-ups instead of three (0.6 ns each on Sapphire Rapids; other operators take 0.12),
+and no conversions.
 To rank a number takes 10 to 15 ns, which many trees must be worth.
 """
 
@@ -58,9 +59,10 @@ def in_ranks(x: Tensor, ranked: list[Tensor], whole: bool, many: int, memory: Te
     """What `nodes` reads of rows. x: their numbers, without NaN that go right; ranked: what `pack_ranked` returns; whole: they have no
     copies of columns; many: the fewest rows that are tested by bits (MANY of bits.py); memory: see `paths_of`.
 
-    keys i32[N · 2^b]: the ranks of a row, shifted to leave place for the number of a column; where each row begins, i32[N]; planes
-    u8[P, N]: the ranks among the thresholds of the highest levels; and the plane of each test of these, i64[tests, T]. With bits, keys are
-    empty if these reach all full levels, and the last two are the paths that rows take, u8[T, N], and nothing."""
+    It begins with keys i32[N · 2^b]: the ranks of a row, shifted to leave place for the number of a column; and i32[N]: where each row
+    begins. Three more follow: i64[tests, T], the plane of each test of the highest levels; u8[P, N], the ranks in these planes; and `least`
+    of `pack_ranked`. By bits, there are two more: the tests, whose number says how many levels they are of, and u8[T, N], the paths that
+    rows take. Then keys are empty if these tests reach all full levels."""
     columns, edges, high, planes, first, plane, least, _prefix, steps = ranked[:9]
     plane_if_whole, with_copies, slots, bottoms, slots_in_all, tests, tests_with_copies = ranked[9:]
     edges, count, size = edges.detach(), edges.size(0), edges.size(1) + 1
@@ -87,9 +89,8 @@ def in_ranks(x: Tensor, ranked: list[Tensor], whole: bool, many: int, memory: Te
     if by_bits:
         return [keys.reshape(-1), rows, tests, paths_by_bits(found, slots, bottoms, slots_in_all, tests, memory)]
     among = high.index_select(0, found.reshape(-1)).reshape(sides * count, -1)
-    bytes_of_planes = (
-        (among.index_select(0, planes) - first).clamp(0, 254).to(torch.uint8)
-    )  # 254: IN_PLANE, which a script cannot read
+    # 254 is IN_PLANE, which a script cannot read.
+    bytes_of_planes = (among.index_select(0, planes) - first).clamp(0, 254).to(torch.uint8)
     return [keys.reshape(-1), rows, plane, bytes_of_planes, least]
 
 

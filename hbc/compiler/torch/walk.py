@@ -10,8 +10,7 @@ paper's traversals use, take 1 to 3 ns. Three kinds of levels come one after the
 3. Below, a step also looks up the left child; the right child lies behind it. A leaf is its own left child.
 
 For many rows of few columns the first two kinds are walked in ranks: see ranked.py. For rows of very many see wide.py, and for few rows
-see few.py. Trees are walked in groups, so
-that the values of a group stay in the second-level cache.
+see few.py. Trees are walked in groups, so that the values of a group stay in the second-level cache.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ PADDING = 4
 MOST_FULL = 12
 """The largest number of levels that are stored in full."""
 ALIKE = 3 << 12
-"""The largest number of walks for which the highest levels are not tested as a whole. That takes 25 operators more, but 1 µs less for a row
-of 500 trees of depth 8."""
+"""The largest number of walks for which the highest levels are walked as the others are. To test them as a whole takes 25 operators more,
+but 1 µs less for a row of 500 trees of depth 8."""
 LEAST_ROWS = 2048
 """The least number of rows of a block, if rows have few columns: calls of operators have a cost of their own, and the values of leaves come
 from memory for each block. Blocks of 1024 rows take 5 to 10 % longer (500 trees of depth 8, Zen 5)."""

@@ -1,4 +1,4 @@
-"""Perfect trees whose last nodes share pairs of leaves, for "wide_levels".
+"""Perfect trees whose last nodes share pairs of leaves, for "levels" and "wide_levels".
 
 Leaves of classes are much alike: those of most places are pure, and the 128 last nodes of a tree have some 40 different pairs of leaves. A
 last node has the number of its pair. Nodes of equal pairs share one, either way round: a swapped node turns it. A leaf that is not deep

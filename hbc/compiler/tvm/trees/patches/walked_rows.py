@@ -11,7 +11,8 @@ MOST_STEPS = 22
 """The most steps of a tree, on average. Forests of unlimited depth have more. By the times below those of 1,250 leaves a tree would be
 walked, which takes a tenth longer."""
 LEAST_TREES = 16
-"""Fewer trees leave a row that goes through patches alone little to do at once: 100 rows of 5 trees take twice as long as in a list."""
+"""Fewer trees leave a row that goes through patches alone little to do at once: 100 rows of 5 trees take twice as long as
+tree by tree."""
 CACHE = 32 << 10
 """The bytes of nodes that stay in the first cache."""
 

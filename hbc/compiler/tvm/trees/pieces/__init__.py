@@ -1,1 +1,1 @@
-"""The scan of one tree: its splits in pieces, and the code that tests them. Scans and the tops of patches share it."""
+"""The scan of one tree: its splits in pieces, and the code that tests them. Scans, ranges and the tops of patches share it."""

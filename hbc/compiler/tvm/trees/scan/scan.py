@@ -145,7 +145,7 @@ def rows_take_patches(splits: int, trees: int, steps: int, columns: int) -> bool
 def rows_alone(
     trees: int, splits: int, values: int, leaves: int, going: float, columns: int, planes: int, of_chunk: int
 ) -> int:
-    """For fewer rows, at least 1 and at most 64, rows that go alone from node to node are faster than a chunk of `of_chunk` rows.
+    """For fewer rows, at least 1 and at most `of_chunk`, rows that go alone from node to node are faster than a chunk of `of_chunk` rows.
 
     trees, splits, leaves: of the scanned trees, and the leaves of the largest. values: of a leaf. going: the nanoseconds of a row alone,
     `walking` or `patching`. columns: those that are compared. planes: those of their ranks, without second ones for NaN.

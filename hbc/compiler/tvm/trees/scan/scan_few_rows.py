@@ -388,9 +388,9 @@ class SumLanes(Lanes):
             return
         for row in range(rows):
             self._store_rows(first, end, row, self.places, tirx.const(row * self.size, "int64"))
-        with f.repeat(self.columns) as column, T.serial(first // TREES_ADDED, end // TREES_ADDED) as four:
+        with f.repeat(self.columns) as column, T.serial(first // TREES_ADDED, end // TREES_ADDED) as some:
             for i in range(TREES_ADDED):
-                lane = T.Bind(four * TREES_ADDED + i)
+                lane = T.Bind(some * TREES_ADDED + i)
                 at = T.Bind((f.constant(self.output_of, "i64", lane) + column) * rows)
                 leaves = [self._leaf(lane, row) for row in range(rows)]
                 store(self.sums, tirx.Add(vector(self.sums, at, rows), self.leaves.integers(leaves, column)), at, rows)

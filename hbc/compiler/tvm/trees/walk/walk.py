@@ -1,4 +1,4 @@
-"""Tree ensembles by walking from node to node. It works for every ensemble, and is the fastest way for deep trees and single rows.
+"""Tree ensembles by walking from node to node. It works for every ensemble. Other kernels leave to it what they do not fit, and few rows.
 
 The code computes:
 
