@@ -156,7 +156,7 @@ def records() -> str:
     found = read("records", ["mixed"])
 
     def time(engine: str) -> str:
-        return figures.report.figure(microseconds(found["workloads"]["mixed"]["engines"][engine], 1))
+        return report.figure(microseconds(found["workloads"]["mixed"]["engines"][engine], 1))
 
     return (
         f"A record of 20 numbers and 10 strings takes {time('hbc: record')} µs, with LightGBM of 500 trees behind encoders. The compiled "

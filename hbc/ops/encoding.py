@@ -14,11 +14,9 @@ from hbc.ops import tensor as t
 from hbc.ops.columns import Rank, TakeByColumn
 from hbc.ops.scaling import require_columns
 
-LARGEST_PLACE = 1 << 20
-"""The largest category that can be a place itself: exact in float32."""
-
-LARGEST_CODE = 1 << 20
-"""The codes below it become places in tables: they are exact in float32, and a table of all of them is small enough for look-ups."""
+PLACES = 1 << 20
+"""Categories and codes below it become places in tables: they are exact in float32, and a table of all of them is small enough for
+look-ups."""
 SPARSEST = 4
 """Up to so many table entries for each category or code, these are places in the table; in sparser tables they are searched for."""
 
@@ -81,9 +79,8 @@ class Lookup(Operator):
         # The place of a category is the number of smaller ones. Then there are two look-ups a value, however many categories there are.
         # Numbers above all categories have a place of their own at the end of the table.
         place, last = Rank(self.categories)(x), self.codes[:, -1:]
-        if np.array_equal(
-            self.codes, np.minimum(np.arange(self.codes.shape[1]), last)
-        ):  # the codes are the places themselves, nearly always
+        # The codes are the places themselves, nearly always.
+        if np.array_equal(self.codes, np.minimum(np.arange(self.codes.shape[1]), last)):
             y = t.cast(t.minimum(place, last[:, 0].astype(np.int32)), type_of(self.codes).dtype)
         else:
             y = TakeByColumn(np.append(self.codes, last, axis=1))(place)
@@ -97,7 +94,7 @@ class Lookup(Operator):
         themselves; else None. 10 columns of 200 categories in float32 take 70 ns a row less this way than with a search."""
         known = self._differs()
         values = np.where(known, self.categories, 0).astype(np.float64)
-        if (np.abs(values) >= LARGEST_PLACE).any() or (values != np.floor(values)).any():
+        if (np.abs(values) >= PLACES).any() or (values != np.floor(values)).any():
             return None
         any_known = known.any(axis=1)
         least = np.where(any_known, np.where(known, values, np.inf).min(axis=1), 0).astype(np.int32)

@@ -67,7 +67,7 @@ def require_header(file: str, names: Sequence[str], columns: Sequence[Any]) -> N
         else [None] * len(names)
     )
     row = list(zip(names, texts, strict=True))
-    if not all(known is not None or _is_number(name) for name, known in row):
+    if not all(known is not None or is_number(name) for name, known in row):
         return
     numbers = [float(name) for name, known in row if known is None and name not in MISSING]
     rise = len(numbers) == texts.count(None) and all(a < b for a, b in pairwise(numbers))
@@ -81,7 +81,7 @@ def require_header(file: str, names: Sequence[str], columns: Sequence[Any]) -> N
         )
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     """Whether a text is a number, or a word for a missing one."""
     try:
         float(text)

@@ -16,7 +16,7 @@ import numpy as np
 
 from hbc.errors import InvalidInputError
 from hbc.scoring.bad_rows import BadRow
-from hbc.scoring.formats import MISSING, separator_of, suffixes_of
+from hbc.scoring.formats import MISSING, is_number, separator_of, suffixes_of
 from hbc.scoring.inputs import Fragment
 from hbc.scoring.readers import Piece, Reader, raw
 
@@ -435,15 +435,7 @@ def mixes_numbers(values: Any) -> bool:
     if values.null_count:
         return True
     others = values.filter(compute.invert(compute.match_substring_regex(values, r"^\s*[+-]?\d+\s*$")))
-    return any(_is_number(text) for text in compute.unique(others).to_pylist())
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return any(is_number(text) for text in compute.unique(others).to_pylist())
 
 
 def _large(values: Any) -> Any:

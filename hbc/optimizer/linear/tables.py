@@ -11,7 +11,7 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
-from hbc.ops.encoding import LARGEST_CODE, SPARSEST, Lookup, OneHot
+from hbc.ops.encoding import PLACES, SPARSEST, Lookup, OneHot
 from hbc.ops.linear import TableSum
 
 Coded = tuple[OneHot, Node, Array]
@@ -74,7 +74,7 @@ def _is_dense(values: Array) -> bool:
     """Whether the codes are integers so close together that they can be places themselves."""
     if not len(values) or (values.dtype.kind == "f" and (values != np.floor(values)).any()):
         return False
-    return bool(np.abs(values).max() < LARGEST_CODE and values[-1] - values[0] < SPARSEST * len(values))
+    return bool(np.abs(values).max() < PLACES and values[-1] - values[0] < SPARSEST * len(values))
 
 
 def _counted(op: OneHot, codes: Node, weights: Array, tables: list[Array], values: list[Array], start: int) -> Node:

@@ -11,7 +11,7 @@ from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import Noted, rewrite_noting
 from hbc.ir.types import NUMPY_DTYPES
 from hbc.lazy import record
-from hbc.ops.encoding import LARGEST_CODE, OneHot
+from hbc.ops.encoding import PLACES, OneHot
 from hbc.ops.tensor import Cast, Concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 from hbc.optimizer.columns.column import Column, earliest, side_by_side
@@ -49,7 +49,7 @@ class CategoriesIntoTrees:
             inside=np.ones(len(value), bool),
             missing=~known,
             invalid=np.zeros(len(value), bool),
-            limit=float(LARGEST_CODE),
+            limit=float(PLACES),
             whole=any(node.type.is_float for (node, _), _ in codes.values()),
         )
         if not self.compiler.supports(sets):
@@ -76,5 +76,5 @@ def _code(column: Column, dtype: str) -> tuple[Column, float] | None:
     exact = node.type.dtype in ("i32", "i64") or (
         node.type.is_float and np.can_cast(NUMPY_DTYPES[node.type.dtype], NUMPY_DTYPES[dtype])
     )
-    fits = np.isnan(value) or (0 <= value < LARGEST_CODE and value == int(value))
+    fits = np.isnan(value) or (0 <= value < PLACES and value == int(value))
     return ((node, index), value) if exact and fits else None
