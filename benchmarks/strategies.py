@@ -137,9 +137,7 @@ def measure(backend: str, model: Model, batches: Sequence[int] = RANGE) -> list[
     for rows in sorted(batches):
         running = {name: call for name, call in calls.items() if slow[name] < TWICE}
         alone = len(running) == 1 and rows > 1000
-        if points and (
-            alone or min(expected[name] for name in running) > LONGEST_BEST
-        ):  # from here on times are proportional to the rows
+        if points and (alone or min(expected[name] for name in running) > LONGEST_BEST):  # times grow as the rows do
             seconds = {name: expected[name] for name in running}
         else:
             seconds = _race(running, x, rows, expected)

@@ -235,10 +235,8 @@ def test_examples_of_artefacts(saved: Path) -> None:
 
 def test_signatures(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Signed with OpenSSF's model_signing, where it is installed. A byte that is changed is noticed."""
-    path = os.pathsep.join(
-        [sysconfig.get_path("scripts"), os.environ["PATH"]]
-    )  # where pip puts programs, also of an environment not active
-    monkeypatch.setenv("PATH", path)
+    scripts = sysconfig.get_path("scripts")  # where pip puts programs, also of an environment not active
+    monkeypatch.setenv("PATH", os.pathsep.join([scripts, os.environ["PATH"]]))
     for program in ("openssl", "model_signing"):
         if shutil.which(program) is None:
             pytest.skip(f"no {program}")

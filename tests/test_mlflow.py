@@ -200,9 +200,8 @@ def test_categories_of_pandas(store: Path) -> None:
     missing = plain.assign(town=[None, "Rome", *plain["town"][2:]])
     expected = CATEGORIES.assign(town=CATEGORIES["town"].where(CATEGORIES.index > 1))
     close(loaded.predict(missing), TREES.predict_proba(expected))
-    raw = pyfunc(
-        store / "raw", TREES, CATEGORIES, method="predict_proba", signature=False
-    )  # then categories arrive as they are
+    # Without a signature, categories arrive as they are.
+    raw = pyfunc(store / "raw", TREES, CATEGORIES, method="predict_proba", signature=False)
     assert raw.metadata.signature is None
     close(raw.predict(CATEGORIES), TREES.predict_proba(CATEGORIES))
     close(raw.predict(CATEGORIES.astype({"town": str})), TREES.predict_proba(CATEGORIES))

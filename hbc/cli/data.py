@@ -116,9 +116,8 @@ def suited(path: Path, data: Any, model: hbc.CompiledModel) -> Any:
     if names is not None or isinstance(data, np.ndarray):
         return data
     if path.suffix.lower() not in (".parquet", ".npy"):
-        given = [
-            "" if name.startswith("Unnamed: ") else name for name in columns
-        ]  # the name that pandas gives to a column without one
+        # pandas gives such names to columns without one.
+        given = ["" if name.startswith("Unnamed: ") else name for name in columns]
         require_header(str(path), given, model.schema.columns)
     return data.to_numpy() if all(dtype.kind in "biuf" for dtype in data.dtypes) else data
 

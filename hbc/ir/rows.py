@@ -85,9 +85,8 @@ class Rows:
         Indexing by a mask takes 2 ns an element, np.nonzero of a matrix 14 ns. If all elements are true, neither is needed.
         """
         count = where.shape[1]
-        if (
-            column is None
-        ):  # made from tiles of 256 rows: for 100,000 rows of four columns this takes 0.1 ms, with tiles of one row 2 ms
+        if column is None:
+            # Made from tiles of 256 rows: for 100,000 rows of four columns this takes 0.1 ms, with tiles of one row 2 ms.
             together = min(len(where), 256)
             some = np.tile(np.arange(count, dtype=np.int32), together)
             column = np.tile(some, len(where) // max(together, 1) + 1)[: where.size].reshape(where.shape)

@@ -372,9 +372,8 @@ class CategoryPlanes(Operator):
         _require_sound(len(lengths) == 1, "planes of different numbers")
 
 
-TABLE_LIMIT = (
-    1 << 22
-)  # the most entries of a CategoryPlanes table (32 MiB in float64) in which categories are places themselves
+TABLE_LIMIT = 1 << 22
+"""The most entries of a CategoryPlanes table (32 MiB in float64) in which categories are places themselves."""
 
 
 def _ranks(x: Node, known: Array) -> Node:

@@ -222,9 +222,8 @@ class ArrayCall:
                 return self._owned(found[0], arrays)
             arrays = [read(array) for array in arrays]
         ready, arrays = self._tested(variant, arrays)
-        self._remember(
-            variant
-        )  # before `run`: otherwise a backend compiles the method first without and then again with the test
+        # Before `run`: otherwise a backend compiles the method first without and then again with the test.
+        self._remember(variant)
         results = self._owned(ready.run(self.method, arrays), arrays)
         if len(arrays[0]) == 1 and (row := self.one_row(variant)) is not None:
             row.learn(arrays)

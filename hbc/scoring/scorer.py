@@ -82,9 +82,8 @@ class Scorer:
             for column in columns
         ]
         names = [column.name for column in columns]
-        known = (
-            self.method.columns if None in names else names
-        )  # the method knows LightGBM's names, which the source does not compare
+        # The method knows LightGBM's names, which the source does not compare.
+        known = self.method.columns if None in names else names
         self._by_name = {} if self.method.columns is None else dict(zip(known, self._kinds, strict=True))
         facts = zip(self._by_name, model.spec.columns, strict=False)  # none without names
         self._of_integers = {name for name, fact in facts if {*map(type, fact.category_values)} == {int}}

@@ -98,9 +98,8 @@ def test_frames_of_numbers(name: str, library: str) -> None:
         with pytest.raises(hbc.UnsupportedOperatorError, match="set_output"):
             hbc.convert(model, "numpy")
         return
-    only_frames = name == "union" or (
-        name == "short names" and older("sklearn", 1, 8)
-    )  # which finds x0 and x1 twice in an array
+    # Before scikit-learn 1.8, "short names" finds x0 and x1 twice in an array.
+    only_frames = name == "union" or (name == "short names" and older("sklearn", 1, 8))
     for fitted_on in (NUMBERS,) if only_frames else (NUMBERS, NUMBERS.to_numpy()):
         model = sklearn.clone(MODELS[name]).set_output(transform=library).fit(fitted_on, Y)
         compiled = hbc.convert(model, "numpy")
@@ -178,9 +177,8 @@ def test_a_union_hands_frames_on_and_stacks_arrays() -> None:
         compiled.transform(NUMBERS)
     unnamed = pd.DataFrame(NUMBERS.to_numpy())
     assert_same(compiled.transform(unnamed), model.transform(unnamed))
-    model = (
-        sklearn.clone(MODELS["union"]).set_output(transform="polars").fit(NUMBERS.to_numpy())
-    )  # whose frames always have names
+    # Frames of polars always have names.
+    model = sklearn.clone(MODELS["union"]).set_output(transform="polars").fit(NUMBERS.to_numpy())
     with pytest.raises(hbc.UnsupportedOperatorError, match="set_output: it was fitted on an array"):
         hbc.convert(model, "numpy")
 

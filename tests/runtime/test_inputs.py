@@ -499,9 +499,7 @@ def test_families_that_compute_in_the_dtype_of_the_input():
         SplineTransformer(): [np.float16],
         FeatureAgglomeration(2, pooling_func=np.sum): [np.float16],
     }
-    single = {
-        KernelRidge(): [np.float16],
-    }  # float32 models compute with these in float32
+    single = {KernelRidge(): [np.float16]}  # float32 models compute with these in float32
     for model, dtypes in (narrow | single).items():
         fitted = model.fit(data.astype(np.float32 if model in single else np.float64), data[:, 0])
         compiled = hbc.convert(fitted, "numpy")

@@ -46,13 +46,8 @@ def forms(X: Any) -> Iterator[Any]:
     for change in (lambda X: X.convert_dtypes(), pl.from_pandas, lambda X: pa.Table.from_pandas(X, preserve_index=False)):
         try:
             yield change(X)
-        except (
-            TypeError,
-            ValueError,
-            pa.ArrowException,
-            pl.exceptions.PolarsError,
-        ):  # of names that are no strings, of mixed columns
-            continue
+        except (TypeError, ValueError, pa.ArrowException, pl.exceptions.PolarsError):
+            continue  # of names that are no strings, of mixed columns
     for value in (None, np.nan, pd.NA, 3, "never seen", np.inf, 2**60 + 1, b"x"):
         for column in (0, X.shape[1] - 1):
             odd = objects.copy()

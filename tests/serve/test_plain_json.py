@@ -153,9 +153,8 @@ def test_numbers_that_json_cannot_hold() -> None:
     ]
     huge = np.array([1.7e308, 1.7e308, -1.7e308])  # finite, though their sum is not
     assert json.loads(written(jsonable(huge))) == huge.tolist()
-    assert json.loads(written(jsonable(np.array([0.1], "f4")))) == [
-        0.1
-    ]  # as a float32 is written, not as the float64 of its bits
+    single = np.array([0.1], "f4")
+    assert json.loads(written(jsonable(single))) == [0.1]  # as a float32 is written, not as the float64 of its bits
     assert jsonable(np.float64("inf")) == "Infinity"
     assert json.loads(written(jsonable(np.array([[1, 2]], np.uint8)))) == [[1, 2]]
     assert json.loads(written(jsonable(np.array(["a", None], object)))) == ["a", None]

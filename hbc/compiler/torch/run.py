@@ -78,9 +78,8 @@ class OneThread:
         self._limits = limits = thread_limits()
         if limits is not None:
             set_openmp, set_mkl = limits
-            self._before = (
-                torch.get_num_threads()
-            )  # this call also initializes the thread in PyTorch, which later would undo the limit
+            # This call also initializes the thread in PyTorch, which later would undo the limit.
+            self._before = torch.get_num_threads()
             set_openmp(1)
             self._mkl_before = set_mkl(1) if set_mkl else 0
 

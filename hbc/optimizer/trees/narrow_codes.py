@@ -34,9 +34,8 @@ class NarrowCodes:
     def __call__(self, graph: Graph) -> Noted:
         after = rewrite_noting(graph, self._narrow)
         before, now = (sum(isinstance(node.op, (Lookup, Take)) for node in each.nodes) for each in (graph, after.graph))
-        return (
-            after if now <= before else Noted(graph)
-        )  # where others read the codes as they are, these would be looked up twice
+        # Where others read the codes as they are, these would be looked up twice.
+        return after if now <= before else Noted(graph)
 
     def _narrow(self, node: Node) -> tuple[Node, str] | None:
         op = node.op

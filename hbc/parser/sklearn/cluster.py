@@ -119,9 +119,8 @@ def feature_agglomeration(m: Any, x: Node) -> Result:
     x = checked(m, x)
     members = np.asarray(m.labels_)
     clusters = [np.flatnonzero(members == label) for label in np.unique(members)]
-    if (
-        m.pooling_func is np.mean
-    ):  # numpy's bincount adds in the order of the features, and divides afterwards: means of integers can be 0
+    if m.pooling_func is np.mean:
+        # numpy's bincount adds in the order of the features, and divides afterwards: means of integers can be 0.
         x = t.cast(x, "f64")
         sums = [t.sum_(t.take(x, cluster, axis=1), 1, keepdims=True, ordered=True) for cluster in clusters]
         return t.div(t.concat(sums), np.array([[float(len(cluster)) for cluster in clusters]]))

@@ -226,9 +226,8 @@ def binary_gaussian_process(m: Any, x: Node) -> Result:
     # v = L⁻¹ · W^½ · kᵀ; L is well conditioned, since L · Lᵀ = I + W^½ · K · W^½.
     v = computed_if_it_can_be(
         lambda: np.linalg.solve(m.L_, np.diag(m.W_sr_)).T,
-        lambda weights: t.matmul(
-            checked(m, kernel), weights
-        ),  # the source's scipy.linalg.solve rejects NaN and infinite numbers
+        # The source's scipy.linalg.solve rejects NaN and infinite numbers.
+        lambda weights: t.matmul(checked(m, kernel), weights),
         len(points),
     )
     prior = _diagonal(m.kernel_, x)

@@ -303,9 +303,8 @@ def _stacked(m: Any, jobs: Sequence[tuple[str, str, Any, Node | Frame]]) -> Node
                     # It puts an array beside others before it makes a frame, and names its columns otherwise than those of a frame.
                     note(block, Column(f32_at_once=True, f64_between=True))
                     note_input(Frames(required=block.names is not None, unnamed=True), block)
-                    if (
-                        hands_on(m) == "polars"
-                    ):  # it makes columns of objects of a frame of pandas with bool or pandas' own dtypes
+                    if hands_on(m) == "polars":
+                        # It makes columns of objects of a frame of pandas with bool or pandas' own dtypes.
                         note_input(Frames(libraries=("polars",)), block)
                 if any(may_be_sparse(column.node) for column in block.columns):
                     note_input(Sparse(accepted=False))  # the source cannot make a frame from a sparse matrix

@@ -48,9 +48,8 @@ def to_dense(X: Any, spec: InputSpec) -> Array:
     if X.dtype.kind == "c":
         reject_dtype(X.dtype, "X")
     entries = X.tocsr().tocoo()  # tocsr adds up the entries of one cell
-    dense = np.full(
-        X.shape, np.nan, X.dtype if X.dtype.kind == "f" else np.float32
-    )  # XGBoost makes float32 of integers at once
+    # XGBoost makes float32 of integers at once.
+    dense = np.full(X.shape, np.nan, X.dtype if X.dtype.kind == "f" else np.float32)
     dense[entries.row, entries.col] = entries.data
     return dense
 

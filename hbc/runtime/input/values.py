@@ -99,9 +99,8 @@ def floats(values: Array, where: str) -> Array:
             pass
     for row, item in enumerate(values.tolist()):
         try:
-            other = values.dtype.kind != "O" or isinstance(
-                item, np.ndarray
-            )  # numpy before 2.4 takes an array of one number for it
+            # numpy before 2.4 takes an array of one number for that number.
+            other = values.dtype.kind != "O" or isinstance(item, np.ndarray)
             float("no" if other else 0 if item is None else item)
         except (TypeError, ValueError, OverflowError):
             if isinstance(item, str):

@@ -107,7 +107,8 @@ ROUNDED = {
     t.Tanh: 4e-6,
     t.Sigmoid: 1e-6,
     t.Pow: 3e-7,
-}  # ulps of float32 libraries
+}
+"""Function → the tolerance for the ulps of float32 libraries."""
 BINARY = [
     t.Add, t.Sub, t.Mul, t.Div, t.Pow, t.Maximum, t.Minimum, t.Less, t.LessEqual, t.Equal, t.And, t.Or
 ]  # fmt: skip

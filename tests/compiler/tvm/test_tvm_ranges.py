@@ -110,9 +110,8 @@ def test_all_rows_in_one_range() -> None:
 def test_rows_of_a_range() -> None:
     """Every number of rows in one range that is scanned by other code: with AVX2 these are 32, 64, 128, 192 and 256."""
     op = join(grown(15, (300,), 1, missing=False), np.ones(1), None)
-    order = np.sort(
-        rows_at_thresholds(np.random.default_rng(0), op, 600, 1), axis=0
-    )  # so the first rows are in the first range
+    # In order, so the first rows are in the first range.
+    order = np.sort(rows_at_thresholds(np.random.default_rng(0), op, 600, 1), axis=0)
     batches = (600, 257, 256, 255, 193, 192, 191, 129, 128, 127, 97, 96, 65, 64, 63, 39, 38, 37)
     for count, found in zip(batches, by_ranges(op, order, batches), strict=True):
         np.testing.assert_array_equal(found, op.evaluate(order[:count]), strict=True)

@@ -346,9 +346,8 @@ def _cut(
             continue
         sources = [source for source in node.inputs if source not in constants]
         sizes = [size[source] for source in sources if source not in stored]
-        size[node] = 1 + (
-            max(sizes, default=0) if isinstance(node.op, tensor.Concat) else sum(sizes)
-        )  # one of its parts is computed
+        # Of a Concat one part is computed.
+        size[node] = 1 + (max(sizes, default=0) if isinstance(node.op, tensor.Concat) else sum(sizes))
         if size[node] > MAX_INLINED and not is_view(node) and not isinstance(node.op, Input):
             stored.add(node)
         reads[node] = set()
