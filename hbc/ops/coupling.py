@@ -12,6 +12,12 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType
 from hbc.ops import tensor as t
 
 
+def class_pairs(classes: int) -> tuple[Array, Array]:
+    """The two classes i < j of each pair, i64[P] each, in the order (0, 1), (0, 2), …, which is libsvm's."""
+    first, second = np.triu_indices(classes, 1)
+    return first, second
+
+
 class OfClasses:
     """What operators have in common whose columns belong to classes: those of a class stand together, counts[c] of them."""
 
@@ -43,8 +49,7 @@ class PairSums(OfClasses, Operator):
     @property
     def pairs(self) -> tuple[Array, Array]:
         """The two classes of each pair, i64[P] each."""
-        first, second = np.triu_indices(len(self.counts), 1)
-        return first, second
+        return class_pairs(len(self.counts))
 
     def infer(self, x: TensorType) -> TensorType:
         total = sum(self.counts)
@@ -157,7 +162,7 @@ class PairwiseCoupling(t.TensorOperator):
     def places(self) -> Array:
         """The column of r for each pair of classes in either order, i64[K, K]; 0 on the diagonal."""
         places = np.zeros((self.classes, self.classes), np.int64)
-        first, second = np.triu_indices(self.classes, 1)
+        first, second = class_pairs(self.classes)
         places[first, second] = places[second, first] = np.arange(len(first))
         return places
 

@@ -14,6 +14,7 @@ from hbc.ops import tensor as t
 from hbc.parser.frame import Frame, Refusal, select_columns
 from hbc.parser.front_door import keeps_dtypes, note_input
 from hbc.parser.labels import labels
+from hbc.parser.pairs import for_class, one_vs_rest
 from hbc.parser.registry import Outputs, Result, converts, public_name
 from hbc.parser.release import since
 from hbc.parser.sklearn.pipeline import gives_input_to, taken_in_order
@@ -117,32 +118,20 @@ def one_vs_rest_classifier(m: Any, x: Node | Frame) -> Result:
 
 @converts("sklearn.multiclass.OneVsOneClassifier")
 def one_vs_one_classifier(m: Any, x: Node) -> Result:
-    """decision[n, c] = votes for c + s / (3(|s| + 1)), where s is the sum of the confidences for c
-    (sklearn.utils.multiclass._ovr_decision_function)."""
+    """`decision_function` is `one_vs_rest` of the pairs' votes and confidences. A vote is a prediction that is just 0 or 1."""
     x = checked(m, x, allow_nan=True, allow_inf=True)
     kernels = m.pairwise_indices_
     chosen = [x if kernels is None else select_columns(x, [int(i) for i in kernels[k]]) for k in range(len(m.estimators_))]
     members = children((e, chosen[k], f"estimators_[{k}]") for k, e in enumerate(m.estimators_))
     predicted = columns_of([flat(value(e, member, "predict")) for e, member in zip(m.estimators_, members, strict=True)])
     confidences = t.cast(columns_of(_scores(m, members)), "f64")
-    pairs = predicted.type.columns
-    # In `votes` and `signed`, column k is for the first class of pair k, and column pairs + k for its second class.
-    votes = t.cast(t.concat([t.equal(predicted, 0), t.equal(predicted, 1)]), "f64")
-    signed = t.concat([t.neg(confidences), confidences])
     classes = len(m.classes_)
-    first, second = np.triu_indices(classes, 1)
-    decisions = []
-    for c in range(classes):
-        # The source adds in the order of the pairs. The order matters: exact ties between sums decide about a class.
-        speaking = np.array([k if first[k] == c else pairs + k for k in range(pairs) if c in (first[k], second[k])])
-        s = t.sum_(t.take(signed, speaking, axis=1), 1, keepdims=True, ordered=True)
-        count = t.sum_(t.take(votes, speaking, axis=1), 1, keepdims=True)
-        decisions.append(t.add(count, t.div(s, t.mul(t.add(t.absolute(s), 1.0), 3.0))))
+    votes = for_class(t.cast(t.concat([t.equal(predicted, 0), t.equal(predicted, 1)]), "f64"), classes)
+    decision = one_vs_rest(votes, t.concat([t.neg(confidences), confidences]), classes)
     if classes == 2:
-        decision = t.reshape(decisions[1], N)
+        decision = t.reshape(t.take(decision, np.array([1]), axis=1), N)
         above = t.less(_threshold(m.estimators_[0]), decision)
         return {"decision_function": decision, "predict": labels(m.classes_, t.cast(above, "i64"))}
-    decision = t.concat(decisions)
     return {"decision_function": decision, "predict": labels(m.classes_, t.argmax(decision, 1))}
 
 

@@ -10,12 +10,12 @@ from hbc.ir.graph import Node
 from hbc.ir.signature import Sparse
 from hbc.ir.types import N
 from hbc.ops import tensor as t
-from hbc.ops.coupling import ClassProducts, PairwiseCoupling
+from hbc.ops.coupling import ClassProducts, PairwiseCoupling, class_pairs
 from hbc.ops.nearest import Distances
 from hbc.parser.frame import Refusal
 from hbc.parser.front_door import note_input
 from hbc.parser.labels import labels
-from hbc.parser.pairs import for_class, pairs, votes
+from hbc.parser.pairs import one_vs_rest, votes
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked
 from hbc.parser.sklearn.shared.kernels import dense, named, whole_power
@@ -81,18 +81,10 @@ def _decisions(m: Any, x: Node) -> Node:
         return t.add(t.matmul(kernel, coef.T), np.asarray(m._intercept_))
     # Column c · (classes - 1) + r is class c with row r of its coefficients: against class r if r < c, else against class r + 1.
     by_class, width = ClassProducts(tuple(m._n_support.tolist()), coef)(kernel), len(m.classes_) - 1
-    first, second = pairs(len(m.classes_))
+    first, second = class_pairs(len(m.classes_))
     one = t.take(by_class, first * width + second - 1, axis=1)
     other = t.take(by_class, second * width + first, axis=1)
     return t.add(t.add(one, other), np.asarray(m._intercept_))
-
-
-def _one_vs_rest(decisions: Node, classes: int) -> Node:
-    """votes + s / (3(|s| + 1)) for each class, f64[N, classes], where s is the sum of the decisions for the class
-    (sklearn.utils.multiclass._ovr_decision_function)."""
-    won = votes(t.logical_not(t.less(decisions, 0.0)), classes)
-    s = for_class(t.concat([decisions, t.neg(decisions)]), classes)
-    return t.add(won, t.div(s, t.mul(t.add(t.absolute(s), 1.0), 3.0)))
 
 
 @converts("sklearn.svm.SVC", "sklearn.svm.NuSVC")
@@ -102,8 +94,11 @@ def svc(m: Any, x: Node) -> Result:
     over_rest = m.decision_function_shape == "ovr" and classes > 2
     if classes == 2:
         outputs = {"decision_function": t.reshape(t.neg(decisions), N)}
+    elif over_rest:
+        won = votes(t.logical_not(t.less(decisions, 0.0)), classes)
+        outputs = {"decision_function": one_vs_rest(won, t.concat([decisions, t.neg(decisions)]), classes)}
     else:
-        outputs = {"decision_function": _one_vs_rest(decisions, classes) if over_rest else decisions}
+        outputs = {"decision_function": decisions}
     if m.break_ties and over_rest:
         outputs["predict"] = labels(m.classes_, t.argmax(outputs["decision_function"], 1))
     elif not m.break_ties or m.decision_function_shape != "ovo":  # the source's `predict` raises for that combination
