@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hbc.errors import InvalidInputError, shown
 from hbc.ir.types import Array
+from hbc.ops.vectorizers.strings import hashed, lone_surrogate, rejected
 
 K0, K1, K2, K3, MIX = (
     np.uint64(k) for k in (0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F, 0xC949D7C7509E6557, 0x9DDFEA08EB382D69)
@@ -15,24 +15,16 @@ K0, K1, K2, K3, MIX = (
 
 
 def city_hashes(texts: Sequence[str]) -> Array:
-    """CityHash64 of the UTF-8 of each string, u64[M]. Raises InvalidInputError for items that are no strings."""
+    """CityHash64 of the UTF-8 of each string, u64[M]. Raises InvalidInputError for items that are no strings, and for lone
+    surrogates."""
     for text in texts:
         if not isinstance(text, str):
-            raise InvalidInputError(found=shown(text), expected="strings", where="X")
+            raise rejected(text, "strings")
     try:
         encoded = list(map(str.encode, texts))
     except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            found="a string with a lone surrogate", expected="text that UTF-8 can hold", where="X"
-        ) from error
-    hashes = np.zeros(len(encoded), np.uint64)
-    by_length: dict[int, list[int]] = {}
-    for i, item in enumerate(encoded):
-        by_length.setdefault(len(item), []).append(i)
-    for length, items in by_length.items():
-        data = np.frombuffer(b"".join([encoded[i] for i in items]), np.uint8).reshape(len(items), length)
-        hashes[items] = city_hash(data)
-    return hashes
+        raise lone_surrogate() from error
+    return hashed(encoded, city_hash, np.dtype(np.uint64))
 
 
 def city_hash(data: Array) -> Array:

@@ -9,11 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
 from hbc.ir.graph import operator
 from hbc.ir.rows import Rows, summed_rows
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, TensorType
-from hbc.ops.vectorizers.strings import NUMBERS_AND_STRINGS, Maker, derived, rejected, require_objects, row_of_each
+from hbc.ops.vectorizers.strings import (
+    NUMBERS_AND_STRINGS,
+    Maker,
+    derived,
+    hashed,
+    lone_surrogate,
+    rejected,
+    require_objects,
+    row_of_each,
+)
 
 MOST_ALONE = 256
 """The most names of a dict that is hashed without arrays."""
@@ -165,17 +173,8 @@ def _hashes(terms: list[Any]) -> Array:
         strange = next(term for term in number if not isinstance(term, (str, bytes)))
         raise rejected(strange, "names that are strings") from error
     except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            found="a string with a lone surrogate", expected="text that UTF-8 can hold", where="X"
-        ) from error
-    hashes = np.zeros(len(encoded), np.int32)
-    by_length: dict[int, list[int]] = {}
-    for i, item in enumerate(encoded):
-        by_length.setdefault(len(item), []).append(i)
-    for length, items in by_length.items():
-        data = np.frombuffer(b"".join([encoded[i] for i in items]), np.uint8).reshape(len(items), length)
-        hashes[items] = murmur(data)
-    return hashes[places]
+        raise lone_surrogate() from error
+    return hashed(encoded, murmur, np.dtype(np.int32))[places]
 
 
 def murmur(data: Array) -> Array:

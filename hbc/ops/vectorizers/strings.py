@@ -1,5 +1,5 @@
-"""The parts that all vectorizers share: lists of strings as arrays of bytes, operators that make mostly zeros, and the error for a
-bad item."""
+"""The parts that vectorizers and hashes of categories share: lists of strings as arrays of bytes, their hashes, operators that make mostly
+zeros, and the errors for bad items."""
 
 from __future__ import annotations
 
@@ -50,6 +50,23 @@ def require_texts(data: Array, ends: Array) -> None:
     data.tobytes().decode("utf-8", "surrogatepass")
     if (data[starts[starts < len(data)]] & 0xC0 == 0x80).any():
         raise ValueError("packed strings that end inside a character")
+
+
+def hashed(strings: Sequence[bytes], function: Callable[[Array], Array], dtype: np.dtype[Any]) -> Array:
+    """The hash of each string, [M] of `dtype`. `function` hashes strings of one length, u8[K, length], at once."""
+    hashes = np.zeros(len(strings), dtype)
+    by_length: dict[int, list[int]] = {}
+    for i, string in enumerate(strings):
+        by_length.setdefault(len(string), []).append(i)
+    for length, places in by_length.items():
+        data = np.frombuffer(b"".join([strings[i] for i in places]), np.uint8).reshape(len(places), length)
+        hashes[places] = function(data)
+    return hashes
+
+
+def lone_surrogate() -> InvalidInputError:
+    """The error for a string that UTF-8 cannot hold."""
+    return InvalidInputError(found="a string with a lone surrogate", expected="text that UTF-8 can hold", where="X")
 
 
 def derived(op: Operator, make: Callable[[], Any]) -> Any:
