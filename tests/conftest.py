@@ -30,8 +30,8 @@ os.environ["HBC_CACHE"] = ""
 os.environ.setdefault("TVM_FFI_DISABLE_TORCH_C_DLPACK", "1")
 
 FEWEST, SEVERAL = 3, 8
-"""The fewest cases of a test that always run, one less of a test with SEVERAL cases. Of a large table one in ONE_IN runs. The others are
-left to the slow tier."""
+"""The fewest cases of a test that always run, one less of a test with SEVERAL cases or more. Of a large table one in ONE_IN runs. The
+others are left to the slow tier."""
 ONE_IN = 48
 
 SEED = os.environ.get("HBC_SAMPLE", "")
@@ -126,7 +126,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks as slow all cases of a test except for a sample. All 24,000 cases take more than an hour on two cores.
+    """Marks as slow all cases of a test except for a sample. All of them take more than an hour on two cores.
 
     If tests are selected by name (`-k`, or one by one) or marked `every_case`, all their cases run. `one_in(n)`: a smaller
     sample."""

@@ -82,10 +82,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     mlflow.set_tracking_uri(before)
 
 
-def pyfunc(folder: Path, source: Any, sample: Any = None, load: Any = None, **options: Any) -> Any:
+def pyfunc(folder: Path, source: Any, sample: Any = None, **options: Any) -> Any:
     """The source, compiled and saved into a folder, as MLflow loads it."""
     hbc.mlflow.save_model(hbc.convert(source, "numpy", sample), folder / "m", **options)
-    return mlflow.pyfunc.load_model(str(folder / "m"), model_config=load)
+    return mlflow.pyfunc.load_model(str(folder / "m"))
 
 
 def columns(loaded: Any) -> dict[str, tuple[str, bool]]:

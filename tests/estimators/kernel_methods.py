@@ -41,7 +41,7 @@ def _centerer(dtype=np.float64):
     return KernelCenterer().fit(rbf_kernel(X[:30]).astype(dtype)), rbf_kernel(X[30:200], X[:30])
 
 
-def _propagation(model, names=None):
+def _propagation(model):
     X, y = load_iris(return_X_y=True)
     partly = np.where(np.arange(len(y)) % 4 == 0, y * 2, -1)
     return model.fit(X[::2] + np.random.default_rng(0).normal(size=(75, 4)) * 0.01, partly[::2]), X

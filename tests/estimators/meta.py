@@ -41,16 +41,15 @@ from estimators.case import Case
 FLOWERS = ["setosa", "versicolor", "virginica"]
 
 
-def iris(model, names=None, rows=None):
+def iris(model, names=None):
     X, y = load_iris(return_X_y=True)
     X = scale(X)
-    y = y if names is None else np.asarray(names)[y]
-    return model.fit(X[rows], y[rows]) if rows is not None else model.fit(X, y), X
+    return model.fit(X, y if names is None else np.asarray(names)[y]), X
 
 
-def cancer(model, names=None, width=6):
+def cancer(model, names=None):
     X, y = load_breast_cancer(return_X_y=True)
-    X = scale(X)[:, :width]
+    X = scale(X)[:, :6]
     return model.fit(X, y if names is None else np.asarray(names)[y]), X[:200]
 
 

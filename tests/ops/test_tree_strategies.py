@@ -44,10 +44,10 @@ def random_tree(rng, depth, width, dtype, missing=True):
     )
 
 
-def rows_at_the_cuts(rng, dtype, count=300):
+def rows_at_the_cuts(rng, dtype):
     cuts = CUTS.astype(dtype)
     up, down = np.nextafter(cuts, dtype(np.inf)), np.nextafter(cuts, dtype(-np.inf))
-    return rng.choice(np.concatenate([cuts, up, down, [np.nan]]).astype(dtype), size=(count, COLUMNS))
+    return rng.choice(np.concatenate([cuts, up, down, [np.nan]]).astype(dtype), size=(300, COLUMNS))
 
 
 def lowered(op, x, strategy):

@@ -135,7 +135,7 @@ STAYS: dict[str, Picture] = {
 }
 
 
-def trees_on(picture: Picture, grown_leaves: int = 20) -> Graph:
+def trees_on(picture: Picture) -> Graph:
     """Trees on a picture. Most of their thresholds are numbers that occur in their input."""
     dtype, build = picture
     x = Input("X", dtype, (N, F))()
@@ -143,7 +143,7 @@ def trees_on(picture: Picture, grown_leaves: int = 20) -> Graph:
     values = Graph((x,), {"y": (y,)}).evaluate(rows_for(dtype, rng, 300))["y"][0]
     grown = []
     for _ in range(30):
-        tree = random_tree(rng, grown_leaves, values.shape[1], values.dtype.str[1:], np.arange(9.0)[:, None], missing=True)
+        tree = random_tree(rng, 20, values.shape[1], values.dtype.str[1:], np.arange(9.0)[:, None], missing=True)
         inner = np.flatnonzero((tree.feature >= 0) & (rng.random(len(tree.feature)) < 0.8))
         chosen = values[rng.integers(len(values), size=len(inner)), tree.feature[inner]]
         tree.threshold[inner] = np.where(np.isnan(chosen), tree.threshold[inner], chosen)

@@ -73,8 +73,8 @@ MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRA
 THRESHOLDS = np.array([-1, 0, 1, 2, 3, 0.5, -0.5, 1.25, 0.1], np.float32)
 
 
-def at_thresholds(dtype: Any, seed: int = 0, rows: int = 300) -> Any:
-    """Rows at the thresholds, one ulp beside them, and categories beyond every mask of bits."""
+def at_thresholds(dtype: Any, seed: int = 0) -> Any:
+    """300 rows at the thresholds, one ulp beside them, and categories beyond every mask of bits."""
     t = THRESHOLDS.astype(dtype)
     pool = np.concatenate(
         [
@@ -84,7 +84,7 @@ def at_thresholds(dtype: Any, seed: int = 0, rows: int = 300) -> Any:
             np.array([NAN, np.inf, -np.inf, -0.0, 30, 31, 32, 33, 64, 2.5], dtype),
         ]
     )
-    return np.random.default_rng(seed).choice(pool, (rows, 4)).astype(dtype)
+    return np.random.default_rng(seed).choice(pool, (300, 4)).astype(dtype)
 
 
 def trees(

@@ -125,7 +125,7 @@ def test_labels_have_the_sources_dtype(name: str) -> None:
 # --- memory ------------------------------------------------------------------------------------------------------------
 
 
-def by_hand(*values: Any, dtype: str = "f64") -> CompiledModel:
+def by_hand(*values: Any) -> CompiledModel:
     """A model whose `transform` returns these functions of its input [N, 2]."""
     from hbc.builder import Builder
 

@@ -37,14 +37,14 @@ def program() -> str | None:
 class Browser:
     """A browser with one tab. It is a context manager."""
 
-    def __init__(self, width: int = 1280, height: int = 900) -> None:
+    def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="hbc-browser-", ignore_cleanup_errors=True)
         read, theirs_write = os.pipe()
         theirs_read, self._write = os.pipe()
         path = program()
         assert path is not None
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-        options += ["--remote-debugging-pipe", f"--user-data-dir={self._folder.name}", f"--window-size={width},{height}"]
+        options += ["--remote-debugging-pipe", f"--user-data-dir={self._folder.name}", "--window-size=1280,900"]
         # Chromium reads from its file 3 and writes to 4.
         start = 'exec "$0" "$@" 3<&"$READ" 4>&"$WRITE"'
         self._process = subprocess.Popen(
