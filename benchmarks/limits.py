@@ -57,8 +57,10 @@ ROWS = 256  # whose paths are counted
 
 
 def limit(trained: Trained, rows: int = 10_000) -> dict[str, Any] | None:
-    """{kernel, work, cycles, exponentials, ghz, written, us}, where us is µs a row of calls of so many rows, and `written` those of its
-    results. None if the model has no trees of its own, or the processor is not known."""
+    """{kernel, work, cycles, ranks or tops, exponentials, ghz, written, us}, where us is µs a row of calls of so many rows, and `written`
+    those of its results. A unit of work takes 64 rows so many cycles where they are scanned, and a row where it steps or visits. The
+    cycles of ranks (scan and ranges), of tops (walk and patches) and of exponentials are those of a row. None if the model has no trees of
+    its own, or the processor is not known."""
     graph = _compiled(trained)
     found = _of_trees(trained, _ensembles(graph))
     if found is None:
@@ -107,7 +109,7 @@ def _of_trees(trained: Trained, trees: list[Any]) -> dict[str, Any] | None:
     if scanned and dialect.quick_walks and many_rows_walk(op.once(Shape.of)):
         kernel = "walk"
     if kernel == "patches":
-        counted, cycles = _tops(op, dialect.wide, LEVELS if scanned else 0), VISIT.get(family, 0.0)
+        counted, cycles = _patch_begins(op, dialect.wide, LEVELS if scanned else 0), VISIT.get(family, 0.0)
         if scanned:
             work, ranks = _scan(pack_tops(op, pack_patches(op, dialect.wide), dialect).ranked, dialect)
             tops = work * splits[family] / 64 + ranks / SEARCHES[family]
@@ -178,13 +180,13 @@ def work(trained: Trained) -> float | None:
     return passed * STEP + exponentials(graph)[0] / FLOATS.get(_family(), 2.0)
 
 
-def _tops(op: Any, wide: bool, first: int = 0) -> np.ndarray[Any, Any]:
+def _patch_begins(op: Any, wide: bool, first: int) -> np.ndarray[Any, Any]:
     """For each node, whether a patch begins there, of the level `first` or below. wide: with AVX-512."""
-    tops = np.zeros(len(op.feature), bool)
-    tops[op.roots] = first == 0
+    begins = np.zeros(len(op.feature), bool)
+    begins[op.roots] = first == 0
     for depth, level in enumerate(patches(op, op.once(columns_of)[0].form(wide)), 1):
-        tops[level.exits[level.inner]] = depth >= first
-    return tops
+        begins[level.exits[level.inner]] = depth >= first
+    return begins
 
 
 def _compiled(trained: Trained) -> Graph:

@@ -44,8 +44,8 @@ from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 
 Array = np.ndarray[Any, Any]
-SLOW, TWICE = 3.0, 2
-"""A strategy that took SLOW times as long as the fastest, for TWICE numbers of rows in succession, is not measured for more rows."""
+SLOW, TOO_OFTEN = 3.0, 2
+"""A strategy that took SLOW times as long as the fastest, for TOO_OFTEN numbers of rows in succession, is not measured for more rows."""
 LONGEST = 0.2
 """A call that takes more seconds than this is not repeated."""
 LONGEST_BEST = 1.0
@@ -135,7 +135,7 @@ def measure(backend: str, model: Model, batches: Sequence[int] = RANGE) -> list[
     shape, points = Shape.of(op), []
     slow, expected = dict.fromkeys(calls, 0), dict.fromkeys(calls, 0.0)
     for rows in sorted(batches):
-        running = {name: call for name, call in calls.items() if slow[name] < TWICE}
+        running = {name: call for name, call in calls.items() if slow[name] < TOO_OFTEN}
         alone = len(running) == 1 and rows > 1000
         if points and (alone or min(expected[name] for name in running) > LONGEST_BEST):  # times grow as the rows do
             seconds = {name: expected[name] for name in running}
@@ -146,7 +146,7 @@ def measure(backend: str, model: Model, batches: Sequence[int] = RANGE) -> list[
             expected[name] = 10 * found
             slow[name] = slow[name] + 1 if found > SLOW * points[-1].best else 0
             if 10 * found > LONGEST and found > WITHIN * points[-1].best:
-                slow[name] = TWICE
+                slow[name] = TOO_OFTEN
     return points
 
 

@@ -189,9 +189,9 @@ def test_the_limit_counts_the_patches_of_a_path() -> None:
     op, x = random_ensemble("four registers, classes by tree", 50)
     splits = limits.path_lengths(op, x, op.feature >= 0)
     for wide in (True, False):
-        patches = limits.path_lengths(op, x, limits._tops(op, wide))
+        patches = limits.path_lengths(op, x, limits._patch_begins(op, wide, 0))
         assert op.n_trees <= patches < splits / 1.5
-        assert limits.path_lengths(op, x, limits._tops(op, wide, 2)) < patches - op.n_trees
+        assert limits.path_lengths(op, x, limits._patch_begins(op, wide, 2)) < patches - op.n_trees
 
 
 def test_the_limit_counts_exponentials_and_results() -> None:

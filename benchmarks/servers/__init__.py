@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of a server: the model's folder (model.hbc, model.onnx, model.txt or model.pkl), and the rows of one request."""
+    """What is asked of a server: the model's folder (model.hbc, model.onnx, and model.txt or model.joblib), and the rows of one request."""
 
     name: str
     folder: Path
@@ -121,17 +121,17 @@ def v2_answer(answer: bytes) -> Any:
 
 def hbc_rows(task: Task) -> Request | None:
     """The plain JSON of `hbc serve`: rows as lists."""
-    return None if task.mixed else _hbc(task, {"rows": task.rows})
+    return None if task.mixed else _hbc({"rows": task.rows})
 
 
 def hbc_records(task: Task) -> Request | None:
     """The plain JSON of `hbc serve`: values by name. A model that was fitted on an array has no names: it is asked by rows."""
     if not task.mixed:
         return None
-    return _hbc(task, {"record": task.records[0]} if len(task.rows) == 1 else {"records": task.records})
+    return _hbc({"record": task.records[0]} if len(task.rows) == 1 else {"records": task.records})
 
 
-def _hbc(task: Task, rows: dict[str, Any]) -> Request:
+def _hbc(rows: dict[str, Any]) -> Request:
     def read(answer: bytes) -> Any:
         found = json.loads(answer)["predictions"]["predict_proba"]
         return list(found.values()) if isinstance(found, dict) else found
