@@ -156,6 +156,27 @@ def pays(op: TreeEnsemble, full: int) -> bool:
     return full >= TOP and len(np.unique(op.feature[op.feature >= 0])) * _halvings(op) <= HALVINGS * op.n_trees
 
 
+def _planes(rank: Array, column: Array, columns: int, never: int) -> tuple[Array, ...]:
+    """`high`, `planes`, `first`, `plane_if_whole` and `least` of `pack_ranked`.
+
+    rank, column [tests, T]: of the tests of the highest levels. A node that is no split has the rank `never`, the number of ranks in a
+    column.
+    """
+    high: list[Array] = []
+    planes: list[int] = []
+    first: list[int] = []
+    plane, least = np.zeros(rank.shape, np.int64), np.full(rank.shape, 255, np.uint8)
+    for c in range(columns):
+        mine = (column == c) & (rank < never)
+        used, among = np.unique(rank[mine], return_inverse=True)
+        high.append(np.searchsorted(used, np.arange(never)))
+        plane[mine], least[mine] = len(planes) + among // IN_PLANE, among % IN_PLANE + 1
+        for start in range(0, max(len(used), 1), IN_PLANE):
+            planes.append(c)
+            first.append(start)
+    return np.concatenate(high).astype(np.int32), np.array(planes), np.array(first, np.int32)[:, None], plane, least
+
+
 def pack_ranked(op: TreeEnsemble, feature: Array, levels: list[tuple[Array, Array]]) -> tuple[Array, ...]:
     """The arrays of `in_ranks` and `nodes`, all empty if the ranks would cost more than they save.
 
@@ -197,18 +218,7 @@ def pack_ranked(op: TreeEnsemble, feature: Array, levels: list[tuple[Array, Arra
         ]
 
     top_rank, top_column, top_copy = highest(TOP)
-    high: list[Array] = []
-    planes: list[int] = []
-    first: list[int] = []
-    plane, least = np.zeros(top_rank.shape, np.int64), np.full(top_rank.shape, 255)
-    for c in range(len(columns)):
-        mine = (top_column == c) & (top_rank < never)
-        used, among = np.unique(top_rank[mine], return_inverse=True)
-        high.append(np.searchsorted(used, np.arange(edges.shape[1] + 1)))
-        plane[mine], least[mine] = len(planes) + among // IN_PLANE, among % IN_PLANE + 1
-        for start in range(0, max(len(used), 1), IN_PLANE):
-            planes.append(c)
-            first.append(start)
+    high, planes, first, plane, least = _planes(top_rank, top_column, len(columns), never)
     steps = [np.zeros(op.n_trees, np.int64)]
     steps += [(r * width + half * side + c).ravel() for r, c, side in zip(rank, read, copies, strict=True)]
     copied, behind = splits[copy[splits] > 0], columns.copy()
@@ -216,11 +226,11 @@ def pack_ranked(op: TreeEnsemble, feature: Array, levels: list[tuple[Array, Arra
     return (
         columns,
         edges,
-        np.concatenate(high).astype(np.int32),
-        np.array(planes),
-        np.array(first, np.int32)[:, None],
+        high,
+        planes,
+        first,
         plane + len(planes) * top_copy,
-        least.astype(np.uint8),
+        least,
         (2 * reversed_bits(TOP - 1))[:, None].astype(np.uint8),
         np.concatenate(steps).astype(np.int32),
         plane,
