@@ -60,7 +60,7 @@ def _other(X: Any) -> Iterator[Library]:
 
 
 KNOWN: dict[str, Callable[[Any], AbstractContextManager[Library]]] = {"torch": _torch, "cupy": _cupy}
-"""Library → for its array on a GPU, the facts about it; inside, that GPU is the library's current one."""
+"""The name of a library → a context for an array of it on a GPU, which yields its Library. In it, that GPU is the library's current one."""
 
 
 def library_of(X: Any) -> AbstractContextManager[Library]:

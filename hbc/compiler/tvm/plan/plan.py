@@ -22,9 +22,8 @@ from hbc.ops import tensor
 from hbc.ops.tree import TreeEnsemble
 
 ROWS_IN_STATEMENT = 16  # rows that one vector statement computes
-MAX_ROWS = (
-    256  # rows of a block. More would share the reading of a model's trees, but push intermediates out of the L1 and L2 caches
-)
+MAX_ROWS = 256
+"""Rows of a block. More would share the reading of a model's trees, but push intermediates out of the first and second cache."""
 WALK_ROWS = 4096  # rows of a block that walks trees: each block reads all trees anew, deep ones from memory (12 to 4 µs a row)
 WALK_BYTES = 1 << 20  # the most bytes of a block's keys, which are twice as wide as its rows where NaN goes both ways
 FAR_BYTES = 48 << 20

@@ -1,4 +1,4 @@
-"""Perfect trees, for "levels": which node and which leaf lies at which place.
+"""Perfect trees, for "levels", "wide_levels" and "int8_gemm": which node and which leaf lies at which place.
 
 A warp reads the values of 32 leaves at once. Leaves whose places differ by a multiple of 32 share a bank, and wait for each other if rows
 reach both. Most rows reach few of the leaves. So the children of some nodes are swapped, until leaves that many rows reach share banks with
