@@ -26,6 +26,11 @@ OPTIONS = {
     "tvm_max_fuse_depth": "leave it out: hbc has kernels of its own",
     "input_names": "leave it out: the inputs of exported files have fixed names, or with export(columns=True) those of the columns",
     "output_names": "leave it out: the outputs of exported files have the names of the methods",
+    "onnx_model_name": "leave it out: exported files have no such name",
+    "test_input": "pass the sample as X=",
+    "remainder_size": "leave it out: calls may have any number of rows",
+    "n_features": "leave it out: the model knows it, or a sample as X= tells it",
+    "n_inputs": "leave it out: the model knows it, or a sample as X= tells it",
 }
 """Key of `extra_config` → what to do instead."""
 

@@ -95,11 +95,13 @@ def test_examples(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         if page.name in NEEDS:
             warnings.simplefilter("ignore")  # such a library warns of its own code
             pytest.importorskip(NEEDS[page.name])
-        run_page(page)
+        names = run_page(page)
     for command in commands(page):
         with pytest.raises(SystemExit) as ended:
             main(command)
         assert ended.value.code == 0, command
+    if page.name == "mlflow.md":
+        assert repr(names["info"].signature.inputs) in page.read_text()  # type: ignore[attr-defined]
 
 
 def test_the_example_of_a_converter(folder: Path) -> None:
@@ -230,7 +232,11 @@ def saved(folder: Path) -> Path:
 
 
 def test_examples_of_artefacts(saved: Path) -> None:
-    assert hbc.load(saved, backend="numpy").info.metadata["run"] == 17
+    info = hbc.load(saved, backend="numpy").info
+    assert info.metadata["run"] == 17
+    methods = str(info).splitlines()[1]
+    assert methods.startswith("methods: ")
+    assert f"    {methods}\n" in (ROOT / "docs" / "artefacts.md").read_text()
 
 
 def test_signatures(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

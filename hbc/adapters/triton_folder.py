@@ -12,7 +12,7 @@ from hbc.adapters.hosted import FILE, Hosted
 from hbc.errors import ArtifactError
 from hbc.serve.tensors import metadata
 
-CODE = '''"""Written by `hbc export --triton`. The image of Triton must have hbc: pip install 'hbc[tvm]'."""
+CODE = '''"""Written by `hbc export --triton`. The image of Triton must have hbc with the extra tvm (docs/serving-elsewhere.md)."""
 
 from hbc.adapters.triton import TritonPythonModel
 

@@ -31,9 +31,9 @@ def tune(
     """Measure on this machine how a model's trees run fastest, and keep it for later.
 
     It measures the backend's strategies, without those that its cost model expects to be much slower; then numbers of threads, and sizes
-    of blocks. The rows are random, around the trees' thresholds. The choice is kept in $HBC_CACHE (by default `hbc` in $XDG_CACHE_HOME or
-    ~/.cache). From then on `hbc convert`, `hbc.convert` and `hbc.load` use it on this machine for the same trees. Only the values of
-    their leaves may differ.
+    of blocks. Without --sample the rows are random, around the trees' thresholds. The choice is kept in $HBC_CACHE (by default `hbc` in
+    $XDG_CACHE_HOME or ~/.cache). From then on `hbc convert`, `hbc.convert` and `hbc.load` use it on this machine for the same trees. Only
+    the values of their leaves may differ.
 
     Example: `hbc tune model.txt --rows 1,1000,100000 -o model.hbc`
     """

@@ -125,7 +125,8 @@ def _where(each: Comparison) -> str:
 
 def _summary(facts: dict[str, Any], found: list[Comparison]) -> str:
     n_wrong = sum(not each.agrees for each in found)
-    result = f"all {len(found)} methods agree" if not n_wrong else f"{n_wrong} of {len(found)} methods DIFFER"
+    agree = f"all {len(found)} methods agree" if len(found) > 1 else f"{found[0].method} agrees"
+    result = agree if not n_wrong else f"{n_wrong} of {len(found)} methods DIFFER"
     return f"{result} on {facts['rows']:,} rows (rtol {facts['rtol']:g}, atol {facts['atol']:g}; labels are equal or not)"
 
 

@@ -24,13 +24,15 @@ def test_its_calls(backend: str) -> None:
 
 
 def test_extra_config() -> None:
-    config = {"tree_implementation": "gemm", "n_threads": 1, "new_key": 2}
+    config = {"tree_implementation": "gemm", "n_threads": 1, "test_input": X, "new_key": 2}
     for convert in (
         lambda: hbc.convert(MODEL, "numpy", extra_config=config),  # type: ignore[call-arg]
         lambda: hbc.convert(MODEL, "numpy", X, "cpu", config),  # type: ignore[misc]
     ):
         with pytest.raises(
-            TypeError, match=r"tree_implementation: pass strategy=.*\n.*n_threads: pass threads=.*\n.*new_key: hbc has no"
+            TypeError,
+            match=r"tree_implementation: pass strategy=.*\n.*n_threads: pass threads=.*\n"
+            r".*test_input: pass the sample.*\n.*new_key: hbc has no",
         ):
             convert()
 

@@ -67,6 +67,7 @@ def test_a_pipeline_on_a_frame_with_strings_and_the_target(frame: Any, pipeline:
     report = (tmp_path / "report.md").read_text()
     assert "| predict_proba | yes |" in report
     assert "- source: sklearn.pipeline.Pipeline" in report
+    assert "\npredict agrees on 569 rows" in run(*arguments, "--methods", "predict")[0]
     found = json.loads(run(*arguments, "--json", "--methods", "predict, predict_proba")[0])
     assert [each["method"] for each in found["methods"]] == ["predict", "predict_proba"]
     X = frame.drop(columns="kind")

@@ -51,10 +51,10 @@ def _of_records(X: list[Any]) -> Any:
 
 def pandas_frame(X: Any) -> Any:
     """pandas.DataFrame(X). No other library will do: what stands for a missing value must be what the source has seen in fit."""
-    import narwhals.stable.v2 as nw
-
     kind = "a dict of columns" if isinstance(X, dict) else "a list of dicts"
     try:
+        import narwhals.stable.v2 as nw  # which a folder of `hbc runtime` does not have
+
         pandas: Any = nw.Implementation.PANDAS.to_native_namespace()
     except ImportError as error:
         advice = "Install pandas, which makes a frame of it, or pass rows: [[record[name] for name in names] for record in X]."
