@@ -118,7 +118,7 @@ class CompiledTerms(Maker):
             return None
         try:
             codes = np.frombuffer(document.encode("utf-32-le"), np.uint32)
-        except UnicodeEncodeError:  # half of a surrogate pair
+        except UnicodeEncodeError:  # a lone surrogate
             return None
         memory = self._alone.taken()
         memory.codes[: len(codes)], memory.offsets[1] = codes, len(codes)
@@ -132,7 +132,7 @@ class CompiledTerms(Maker):
         documents = self.analyze.prepared(x)
         try:
             codes = np.frombuffer("".join([*documents, "\0"]).encode("utf-32-le"), np.uint32)  # TVM takes no empty array
-        except UnicodeEncodeError:  # half of a surrogate pair
+        except UnicodeEncodeError:  # a lone surrogate
             return self.count.all_rows_of(self.analyze.evaluate(x))
         offsets = np.zeros(len(documents) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, documents), np.int64, len(documents)), out=offsets[1:])
@@ -263,7 +263,7 @@ class CompiledItems(HashItems):
         try:
             text = "\0".join([*names, ""])
             codes = np.frombuffer((text + "\0").encode("utf-32-le"), np.uint32)  # TVM takes no empty array
-        except (TypeError, UnicodeEncodeError):  # a name that is bytes or no string, or has half of a surrogate pair
+        except (TypeError, UnicodeEncodeError):  # a name that is bytes or no string, or has a lone surrogate
             return super().of_pairs(counts, names, values)
         if text.count("\0") != len(names):
             return super().of_pairs(counts, names, values)
@@ -289,5 +289,5 @@ class CompiledItems(HashItems):
 
 
 def _is_text(term: str) -> bool:
-    """Whether UTF-32 can encode a term: it has no half of a surrogate pair. Documents that are looked up have none either."""
+    """Whether UTF-32 can encode a term: it has no lone surrogate. Documents that are looked up have none either."""
     return not any("\ud800" <= character <= "\udfff" for character in term)

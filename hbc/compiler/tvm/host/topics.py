@@ -80,7 +80,7 @@ class CompiledTopics(Topics):
         arrays = (
             *(array.astype(np.int64, copy=False) for array in (x.indptr, indices)),
             writable(np.ascontiguousarray(data)),
-            *(np.empty(size) for size in ((padded + 2) * _whole(width), 3 * (padded + DOUBLES))),
+            *(np.empty(size) for size in ((padded + 2) * (width + -width % DOUBLES), 3 * (padded + DOUBLES))),
             result,
         )
         indptr, indices, counts, *rest = map(as_tensor, arrays)
@@ -269,7 +269,3 @@ def _digamma(x: Expr, dialect: Dialect) -> Expr:
         series = tirx.Sub(c.real(coefficient), tirx.Mul(square, series))
     result = tirx.Sub(result, tirx.Mul(square, series))
     return tirx.Select(small, tirx.Sub(c.real(-EULER), inverse), result)
-
-
-def _whole(count: int) -> int:
-    return -(-count // DOUBLES) * DOUBLES

@@ -10,6 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.tvm.nest.function import unflatten
 from hbc.compiler.tvm.nest.schedule import BLOCKS_OF_SM, GpuRows, GpuSchedule, Schedule, blocks_of_sm, launch
 from hbc.compiler.tvm.plan.plan import Plan
 from hbc.compiler.tvm.plan.sizes import bytes_of, elements
@@ -68,11 +69,7 @@ class GpuRowBlocks(GpuSchedule):
             return
         self._spreading = False  # the loops inside are the thread's own
         with self._shared_out(math.prod(shape)) as at:
-            index, rest = [], at
-            for size in reversed(shape):
-                index.append(0 if size == 1 else tirx.truncmod(rest, tirx.const(size, "int64")))
-                rest = tirx.truncdiv(rest, tirx.const(size, "int64"))
-            yield index[::-1]
+            yield unflatten(at, shape)
         self._spreading = True
 
     @contextmanager

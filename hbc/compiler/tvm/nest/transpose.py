@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Chunk, Row
-from hbc.compiler.tvm.tir.vectors import as_vector, shuffled
+from hbc.compiler.tvm.tir.vectors import as_vector, shuffled, store, vector
 from hbc.ir.graph import Node
 from hbc.ir.types import TensorType
 
@@ -26,8 +26,7 @@ def side(f: Chunk, kind: TensorType) -> int:
     """The side of the squares that a matrix is cut into; 0 if it is copied in another way."""
     if f.lanes == 1 or len(kind.shape) != 2 or kind.dtype not in BITS:
         return 0
-    register = 512 if f.dialect.wide else 256
-    side = min(register // BITS[kind.dtype], f.lanes)
+    side = min(f.schedule.register_bits(f.dialect) // BITS[kind.dtype], f.lanes)
     while side > kind.columns:
         side //= 2
     return side if side >= SMALLEST else 0
@@ -109,18 +108,18 @@ def deal(f: Chunk, node: Node, size: int, chosen: list[int]) -> None:
     """Copy the chosen columns of a full vector of rows from the caller's matrix to the node's slot, for `narrow` matrices."""
     with _rows(f, node, size) as (origin, pool, inside):
         flat = as_vector(f.arguments[node])
-        columns = dealt([T.Bind(flat[_run(origin + i * size, size)]) for i in range(_columns(node.type))], size)
+        columns = dealt([T.Bind(vector(flat, origin + i * size, size)) for i in range(_columns(node.type))], size)
         for j, column in enumerate(chosen):
-            T.buffer_store(pool, columns[column], [_run(inside + j * f.stride(node), size)])
+            store(pool, columns[column], inside + j * f.stride(node), size)
 
 
 def gather(f: Chunk, node: Node, output: Any, size: int) -> None:
     """Copy a full vector of rows from the node's slot to the caller's array, for `narrow` matrices."""
     with _rows(f, node, size) as (origin, pool, inside):
         flat = as_vector(output)
-        columns = [T.Bind(pool[_run(inside + j * f.stride(node), size)]) for j in range(_columns(node.type))]
-        for i, vector in enumerate(gathered(columns, size)):
-            T.buffer_store(flat, vector, [_run(origin + i * size, size)])
+        columns = [T.Bind(vector(pool, inside + j * f.stride(node), size)) for j in range(_columns(node.type))]
+        for i, rows in enumerate(gathered(columns, size)):
+            store(flat, rows, origin + i * size, size)
 
 
 def turned(vectors: list[Any]) -> list[Any]:
@@ -163,11 +162,6 @@ def turned_bytes(registers: list[Any], size: int) -> list[Any]:
     return registers
 
 
-def _run(start: Any, size: int) -> Any:
-    """The indices of `size` consecutive elements."""
-    return tirx.Ramp(start, tirx.const(1, "int64"), size)
-
-
 @contextmanager
 def _squares(f: Chunk, node: Node, size: int) -> Iterator[tuple[Any, Any, Any]]:
     """Loop over the squares of the current vector. Yields (origin, pool, inside): the place of the square in the caller's matrix; the pool
@@ -187,15 +181,15 @@ def take_in(f: Chunk, node: Node, size: int) -> None:
     """Copy a full vector of rows from the caller's matrix to the node's slot, in squares."""
     with _squares(f, node, size) as (origin, pool, inside):
         flat = as_vector(f.arguments[node])
-        rows = [T.Bind(flat[_run(origin + i * node.type.columns, size)]) for i in range(size)]
+        rows = [T.Bind(vector(flat, origin + i * node.type.columns, size)) for i in range(size)]
         for j, column in enumerate(turned(rows)):
-            T.buffer_store(pool, column, [_run(inside + j * f.stride(node), size)])
+            store(pool, column, inside + j * f.stride(node), size)
 
 
 def give_out(f: Chunk, node: Node, output: Any, size: int) -> None:
     """Copy a full vector of rows from the node's slot to the caller's array, in squares."""
     with _squares(f, node, size) as (origin, pool, inside):
-        columns = [T.Bind(pool[_run(inside + j * f.stride(node), size)]) for j in range(size)]
+        columns = [T.Bind(vector(pool, inside + j * f.stride(node), size)) for j in range(size)]
         flat = as_vector(output)
         for i, row in enumerate(turned(columns)):
-            T.buffer_store(flat, row, [_run(origin + i * node.type.columns, size)])
+            store(flat, row, origin + i * node.type.columns, size)
