@@ -13,13 +13,12 @@ from hashlib import blake2b
 
 from hbc.compiler.tvm.library.interface import RESULTS, Interface, Method
 from hbc.compiler.tvm.library.plain import Plain
+from hbc.compiler.tvm.library.processors import ATTRIBUTES
 from hbc.compiler.tvm.nest.model_data import ALIGNED, Part
 from hbc.ir.types import Array
 from hbc.lazy import record
 
 NAN = "0x7FF8000000000000"
-ATTRIBUTES = "#1000"
-"""Of the functions here: compiled for the oldest processor of their kind, since they say whether the library can run at all."""
 
 
 @record

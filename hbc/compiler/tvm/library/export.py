@@ -24,7 +24,6 @@ from hbc.compiler.tvm.library.processors import (
     described,
     oldest,
     processor_test,
-    size_t,
     target_named,
     triple_of,
 )
@@ -141,8 +140,8 @@ def library(graph: Graph, options: CompileOptions, where: Machine, path: str, ab
     for method in interface.methods:
         function = names[method.name]
         entry = _entry(method, interface, tests[method.name], kernels[method.name], function, plain.sizes[function], constants)
-        exported.append(entry_functions(entry, interface, plain.workspace[function], size_t(where)))
-    facts = [fact_functions(interface, constants, oldest(where), size_t(where)), processor_test(where)]
+        exported.append(entry_functions(entry, interface, plain.workspace[function], plain.size_t))
+    facts = [fact_functions(interface, constants, oldest(where), plain.size_t), processor_test(where)]
     text = whole_module(plain, constants, [*exported, *facts])
     return Library(object_of(text), interface)
 

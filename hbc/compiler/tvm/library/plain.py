@@ -9,6 +9,7 @@ function is reentrant, and may run in any number of threads, with a workspace ea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,11 @@ class Plain:
     text: str
     sizes: Mapping[str, tuple[tuple[int, int], ...]]
     workspace: Mapping[str, int]
+
+    @property
+    def size_t(self) -> str:
+        """The type of sizes of memory in IR: as wide as pointers. IR says where these have other than 64 bits."""
+        return "i32" if re.search(r'(?m)^target datalayout = "[^"]*-p:32:', self.text) else "i64"
 
 
 def compile_plain(functions: Mapping[str, Any], where: Machine) -> Plain:

@@ -61,8 +61,6 @@ def described(where: Machine) -> str:
     return f"{options['mcpu']} ({triple})" if "mcpu" in options else triple
 
 
-NARROW = ("i386", "i686", "arm-", "armv", "thumb", "wasm32", "riscv32", "mips-", "mipsel-")
-"""The beginnings of the triples whose pointers have 32 bits."""
 ARM_32 = ("arm-", "armv", "armeb", "thumb")
 """The beginnings of the triples of 32-bit ARM. There, scans of trees gave wrong sums (armv7a under qemu: 8 of each 256 rows of LightGBM
 500 × 31, at LLVM's levels 0 to 3, with and without NEON). The cause is not known."""
@@ -87,9 +85,9 @@ def triple_of(where: Machine) -> str:
     return str(dict(where.options).get("mtriple", tvm.target.codegen.llvm_get_system_triple()))
 
 
-def size_t(where: Machine) -> str:
-    """The type of sizes of memory, in LLVM's IR."""
-    return "i32" if triple_of(where).startswith(NARROW) else "i64"
+ATTRIBUTES = "#1000"
+"""The name, in LLVM's IR, of the attributes `oldest`: those of the exported functions and of the test, which say whether the library can
+run at all."""
 
 
 def oldest(where: Machine) -> str:
@@ -167,7 +165,7 @@ def processor_test(where: Machine) -> str:
     else:
         return "define internal i1 @hbc.runs() nounwind {\n  ret i1 true\n}\n"
     return f"""@hbc.known = internal global i32 0, align 4
-define internal i1 @hbc.runs() #1000 {{
+define internal i1 @hbc.runs() {ATTRIBUTES} {{
   %known = load atomic i32, ptr @hbc.known monotonic, align 4
   %new = icmp eq i32 %known, 0
   br i1 %new, label %ask, label %answer
@@ -213,7 +211,7 @@ next{number}:
 """)
     else:
         blocks.append("  br label %yes\n")
-    return f"""define internal i32 @hbc.cpuid(i32 %leaf, i32 %register) #1000 {{
+    return f"""define internal i32 @hbc.cpuid(i32 %leaf, i32 %register) {ATTRIBUTES} {{
   %all = call {{ i32, i32, i32, i32 }} asm sideeffect "cpuid", "={{ax}},={{bx}},={{cx}},={{dx}},{{ax}},{{cx}}"(i32 %leaf, i32 0)
   %a = extractvalue {{ i32, i32, i32, i32 }} %all, 0
   %b = extractvalue {{ i32, i32, i32, i32 }} %all, 1
@@ -224,7 +222,7 @@ next{number}:
   %wanted = select i1 %first, i32 %a, i32 %other
   ret i32 %wanted
 }}
-define internal i1 @hbc.has() #1000 {{
+define internal i1 @hbc.has() {ATTRIBUTES} {{
 {"".join(blocks)}yes:
   ret i1 true
 no:
@@ -241,7 +239,7 @@ def _signed(word: int) -> int:
 def _aarch64(features: Sequence[str]) -> str:
     mask = sum(1 << bit for feature, bit in HWCAP.items() if feature in features)
     return f"""declare i64 @getauxval(i64)
-define internal i1 @hbc.has() #1000 {{
+define internal i1 @hbc.has() {ATTRIBUTES} {{
   %found = call i64 @getauxval(i64 16)
   %bits = and i64 %found, {mask}
   %all = icmp eq i64 %bits, {mask}

@@ -7,6 +7,7 @@ import pickle
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import hbc
 from hbc import CompiledModel
+from hbc.compiler.tvm.library import export
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(400, 6))
@@ -327,6 +329,15 @@ def test_a_processor_that_lacks_instructions(tmp_path: Path) -> None:
     assert library.call("predict_proba", [given], 400, results) == PROCESSOR
     assert (results[0] == 7).all()
     assert library.about["processor"].startswith(("x86-64-v4", "bdver1"))
+
+
+def test_pointers_of_32_bits(tmp_path: Path) -> None:
+    """Where pointers have 32 bits, so have the sizes that malloc takes."""
+    model = hbc.convert(LogisticRegression().fit(X, Y))
+    for triple, size in (("i586-linux-gnu", "i32"), ("loongarch32-linux-gnu", "i32"), ("riscv64-linux-gnu", "i64")):
+        with mock.patch.object(export, "object_of", wraps=export.object_of) as compiled:
+            model.export(tmp_path / "m.o", target={"kind": "llvm", "mtriple": triple})
+        assert f"declare ptr @malloc({size})" in compiled.call_args[0][0]
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------------
