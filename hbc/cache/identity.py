@@ -58,7 +58,7 @@ def environment() -> str:
 
 @cache
 def programs() -> str:
-    """A digest of hbc's own programs: the contents of its source files (2.1 MB, 12 ms). Unlike `environment` it is the same on every
+    """A digest of hbc's own programs: the contents of its source files (3.8 MB, 30 ms). Unlike `environment` it is the same on every
     computer with the same hbc."""
     root = Path(__file__).parents[1]
     found = hashlib.sha256()
@@ -84,7 +84,7 @@ def _distributions() -> list[str]:
 
 
 def _sources() -> list[tuple[str, int, int]]:
-    """(path, bytes, time of the last change) of every source file of hbc's, sorted: 2 ms."""
+    """(path, bytes, time of the last change) of every source file of hbc's, sorted: 4 ms for 500 files."""
     root = str(Path(__file__).parents[1])
     found, folders = [], [root]
     while folders:
