@@ -417,13 +417,13 @@ class Entries(NamedTuple):
 def ascending(f: Chunk, node: Node) -> None:
     """Emit `Ascending`: for each row, collect the numbers ≥ 0, sort them in runs, and merge the runs.
 
-    45 of 150 columns take about 1.2 µs a row. Only for processors: `Lower` replaces the operator for a GPU.
+    45 of 150 columns take about 1.2 µs a row. Only for CPUs: `Lower` replaces the operator for a GPU.
     """
     (x,) = node.inputs
     assert isinstance(node.op, Ascending)
     if not f.dialect.llvm:
         culprit = Culprit(
-            "Ascending", "a graph for CUDA", "its kernel runs on processors only", 'Convert the model with device="cpu".'
+            "Ascending", "a graph for CUDA", "its kernel runs on CPUs only", 'Convert the model with device="cpu".'
         )
         raise UnsupportedOperatorError(culprits=[culprit])
     width, dtype = x.type.columns, x.type.dtype

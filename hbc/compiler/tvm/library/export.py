@@ -25,7 +25,6 @@ from hbc.compiler.tvm.library.processors import (
     oldest,
     processor_test,
     target_named,
-    triple_of,
 )
 from hbc.compiler.tvm.run.llvm_ir import object_of
 from hbc.compiler.tvm.run.methods import GraphMethods, told
@@ -91,7 +90,7 @@ class FileOptions:
 def export(graph: Graph, options: CompileOptions, where: Machine, path: str, about: About, files: FileOptions) -> None:
     """Write a library of all methods of a graph. Raises ValueError for what a library cannot hold, before anything is compiled."""
     suffix = Path(path).suffix.lower()
-    triple = triple_of(where)
+    triple = where.triple
     if suffix == ".so" and not triple.startswith(LINKED):
         raise ValueError(f"{path}: hbc links libraries for Linux on x86-64 and aarch64. Export a .o, and link it for {triple}.")
     if triple.startswith(ARM_32):

@@ -56,9 +56,7 @@ def usual_target() -> dict[str, Any]:
 
 def described(where: Machine) -> str:
     """The processor in a few words, such as "x86-64-v3 (x86_64-unknown-linux-gnu)"."""
-    options = dict(where.options)
-    triple = triple_of(where)
-    return f"{options['mcpu']} ({triple})" if "mcpu" in options else triple
+    return f"{where.processor} ({where.triple})" if where.processor else where.triple
 
 
 ARM_32 = ("arm-", "armv", "armeb", "thumb")
@@ -80,11 +78,6 @@ BIG_ENDIAN = (
 """The beginnings of the triples whose numbers begin with their highest byte."""
 
 
-def triple_of(where: Machine) -> str:
-    """LLVM's name of the kind of processor and system."""
-    return str(dict(where.options).get("mtriple", tvm.target.codegen.llvm_get_system_triple()))
-
-
 ATTRIBUTES = "#1000"
 """The name, in LLVM's IR, of the attributes `oldest`: those of the exported functions and of the test, which say whether the library can
 run at all."""
@@ -92,8 +85,7 @@ run at all."""
 
 def oldest(where: Machine) -> str:
     """The attributes of LLVM's functions that run on every processor of a kind."""
-    triple = triple_of(where)
-    return f'"target-cpu"="{"x86-64" if triple.startswith("x86_64") else "generic"}" "target-features"=""'
+    return f'"target-cpu"="{"x86-64" if where.triple.startswith("x86_64") else "generic"}" "target-features"=""'
 
 
 CPUID: Mapping[str, tuple[int, int, int]] = {
@@ -157,10 +149,9 @@ OSXSAVE = 27
 def processor_test(where: Machine) -> str:
     """The function @hbc.runs of a library, in LLVM's IR: whether this processor has what the code was compiled for (i1)."""
     features = [str(feature) for feature in tvm.target.codegen.llvm_get_cpu_features(where.target)]
-    triple = triple_of(where)
-    if triple.startswith("x86_64"):
+    if where.triple.startswith("x86_64"):
         test = _x86_64(features)
-    elif triple.startswith("aarch64") and "linux" in triple:
+    elif where.triple.startswith("aarch64") and "linux" in where.triple:
         test = _aarch64(features)
     else:
         return "define internal i1 @hbc.runs() nounwind {\n  ret i1 true\n}\n"
