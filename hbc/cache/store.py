@@ -1,8 +1,8 @@
 """Compiled code on disk: objects under the SHA-256 of their bytes, and references, small JSON documents that name objects.
 
-    v1/objects/3f/3fa9…         bytes: machine code, tables
+    v1/objects/3f/3fa9…         bytes: machine code, tables, texts and arrays of graphs
     v1/references/function/9c…  JSON: the code of a function, by what it was compiled from
-    v1/references/model/a1…     JSON: the code and tables of a model's method, or what else belongs to a variant of a model
+    v1/references/model/a1…     JSON: a document of a variant of a model (hbc.kept), or of one of its methods (hbc.compiler.tvm.run.kept)
 
 A file appears whole or not at all (temporary file, then rename), so that processes need no locks. What is read is compared with its
 digest. Whatever is damaged, missing, or writable by other users counts as not there: it is compiled anew, and written again. A folder that
