@@ -158,6 +158,3 @@ def _from(names: list[str], turn: int) -> list[str]:
     """The names, beginning with another one each turn."""
     first = turn % len(names) if names else 0
     return names[first:] + names[:first]
-
-
-__all__ = ["Engine", "Processes", "Settings", "Task", "cut", "in_turns", "measure_round", "on_engines", "processes", "start"]
