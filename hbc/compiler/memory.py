@@ -1,10 +1,13 @@
-"""Memory of the caller's arrays, as the libraries of the backends take it."""
+"""Memory of arrays, as the libraries of the backends and compiled code take it."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from hbc.ir.types import Array
+from hbc.ir.types import NUMPY_DTYPES, Array
+
+LINE = 64
+"""The bytes of a cache line."""
 
 
 class _Memory:
@@ -25,13 +28,23 @@ def writable(array: Array) -> Array:
     return array if array.flags.writeable else np.asarray(_Memory(array))
 
 
-def aligned(array: Array) -> Array:
-    """The same numbers in memory that begins at a multiple of 64 bytes, as compiled code expects its tables. An array that does so is
-    returned itself."""
-    if array.ctypes.data % 64 == 0:
+def aligned(size: int, dtype: str) -> Array:
+    """An array of zeros that begins at a cache line, as compiled code expects its tables."""
+    kind = NUMPY_DTYPES[dtype]
+    return _from_line(size * kind.itemsize).view(kind)
+
+
+def as_aligned(array: Array) -> Array:
+    """The same numbers in an array that begins at a cache line: the array itself if it does."""
+    if array.ctypes.data % LINE == 0:
         return array
-    memory = np.empty(array.nbytes + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy = _from_line(array.nbytes).view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
+
+
+def _from_line(size: int) -> Array:
+    """So many bytes, all 0, from the beginning of a cache line on."""
+    memory = np.zeros(size + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
+    return memory[start : start + size]

@@ -17,8 +17,8 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.memory import aligned
 from hbc.compiler.tvm.nest.function import Chunk
-from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.plan.operators import emits
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.ir.graph import Node

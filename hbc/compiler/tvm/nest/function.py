@@ -12,7 +12,8 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from hbc.compiler.tvm.nest.model_data import ModelData, Tables, aligned
+from hbc.compiler.memory import aligned
+from hbc.compiler.tvm.nest.model_data import ModelData, Tables
 from hbc.compiler.tvm.nest.schedule import Schedule
 from hbc.compiler.tvm.plan.operators import emission
 from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, Never, Plan, Repeated

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from hbc.compiler.memory import aligned
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.vectors import vector
 from hbc.ir.types import NUMPY_DTYPES, Array
@@ -18,14 +19,6 @@ argument costs a call about 20 ns."""
 
 ALIGNED = 64
 """Arrays begin at multiples of so many elements of a joined table, or bytes of an ensemble's data: at vectors and cache lines."""
-
-
-def aligned(size: int, dtype: str) -> Array:
-    """An array of zeros that begins at a cache line, as TVM requires of tables."""
-    kind = NUMPY_DTYPES[dtype]
-    memory = np.zeros(size * kind.itemsize + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    return memory[start : start + size * kind.itemsize].view(kind)
 
 
 def few_sizes(size: int) -> int:

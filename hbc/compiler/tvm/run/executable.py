@@ -16,7 +16,7 @@ import tvm_ffi
 
 from hbc.cache.shelf import Shelf
 from hbc.compiler.base import CompileOptions, Direct, Executable, Signature, no_quick_way
-from hbc.compiler.memory import aligned, writable
+from hbc.compiler.memory import as_aligned, writable
 from hbc.compiler.tvm.plan.interface import Interface
 from hbc.compiler.tvm.plan.sizes import elements
 from hbc.compiler.tvm.run.code import WORTH_THE_LOCK, Code
@@ -328,7 +328,7 @@ class TvmExecutable(Executable):
 
     def _sent(self, table: Array) -> Any:
         """A table in the device's memory."""
-        return tvm_ffi.from_dlpack(writable(aligned(table)))
+        return tvm_ffi.from_dlpack(writable(as_aligned(table)))
 
     def export(self, path: str) -> None:
         self.methods.export(path)

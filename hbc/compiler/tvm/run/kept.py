@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from hbc.cache.shelf import Shelf
-from hbc.compiler.memory import aligned
+from hbc.compiler.memory import as_aligned
 from hbc.compiler.tvm.plan.interface import Interface
 from hbc.compiler.tvm.run.code import Code, load_library
 from hbc.ir.types import Array, TensorType
@@ -70,7 +70,7 @@ def _table(shelf: Shelf, dtype: str, digest: str) -> Array | None:
         if data is None:
             return None
         table: Array = np.frombuffer(data, dtype)
-        _tables[dtype, digest] = found = aligned(table)
+        _tables[dtype, digest] = found = as_aligned(table)
     return found
 
 

@@ -10,9 +10,6 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 
-LINE = 64
-"""The bytes of a cache line."""
-
 
 def as_vector(buffer: Any) -> Any:
     """The same memory as a buffer of one dimension. TVM reads a run of elements of a matrix one by one, of a vector at once."""

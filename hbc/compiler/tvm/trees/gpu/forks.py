@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hbc.compiler.tvm.nest.model_data import aligned
+from hbc.compiler.memory import aligned
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble

@@ -10,8 +10,8 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.memory import aligned
 from hbc.compiler.tvm.nest.function import Block
-from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import ROWS_OF_WORD
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.trees.gpu.constants import CONSTANT_BYTES, read_constants

@@ -6,8 +6,8 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.memory import aligned
 from hbc.compiler.tvm.nest.function import Block
-from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.trees.gpu.copies import begin_copy
 from hbc.compiler.tvm.trees.gpu.planes import PackedPlanes

@@ -31,8 +31,8 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.memory import aligned
 from hbc.compiler.tvm.nest.function import Block, Row
-from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.nest.schedule import GpuFewRows, GpuTiles
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import is_nan

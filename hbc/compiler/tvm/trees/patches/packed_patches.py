@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hbc.compiler.tvm.nest.model_data import aligned
+from hbc.compiler.memory import aligned
 from hbc.compiler.tvm.trees.keys import Compared, compared_columns, ordered
 from hbc.compiler.tvm.trees.leaves.reached import padded
 from hbc.compiler.tvm.trees.walk.walk import MORE_COLUMNS, distinct

@@ -10,10 +10,11 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.memory import LINE
 from hbc.compiler.tvm.nest.function import Block, CallersArray, Row
 from hbc.compiler.tvm.nest.transpose import SMALLEST, turned
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
-from hbc.compiler.tvm.tir.vectors import LINE, as_vector, prefetch, store
+from hbc.compiler.tvm.tir.vectors import as_vector, prefetch, store
 from hbc.ir.graph import Node
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import RankedTrees

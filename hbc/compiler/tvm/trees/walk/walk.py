@@ -37,12 +37,12 @@ import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from hbc.compiler.memory import LINE, aligned
 from hbc.compiler.tvm.nest.function import Block
-from hbc.compiler.tvm.nest.model_data import aligned
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import let
-from hbc.compiler.tvm.tir.vectors import LINE, prefetch
+from hbc.compiler.tvm.tir.vectors import prefetch
 from hbc.compiler.tvm.trees.categories import Codes, n_features, pack_sets
 from hbc.compiler.tvm.trees.keys import Compared, Keys, compared_columns, key_columns, ordered
 from hbc.compiler.tvm.trees.leaves.reached import Reached, padded
