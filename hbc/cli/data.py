@@ -78,9 +78,9 @@ def write(path: Path, columns: dict[str, Any]) -> None:
     write_atomically(path, lambda file: written(file, index=False))
 
 
-def csv_of(path: Path, columns: dict[str, Any]) -> str:
-    """Named columns of equal length as CSV. `path`: where the data came from, for the message where pandas is missing."""
-    text: str = _pandas(path).DataFrame(columns).to_csv(index=False)
+def csv_of(columns: dict[str, Any]) -> str:
+    """Named columns of equal length as CSV, for standard output. Raises ArtifactError without pandas."""
+    text: str = _pandas(Path("standard output"), " Or write a .npy file: --output FILE.").DataFrame(columns).to_csv(index=False)
     return text
 
 
@@ -160,12 +160,12 @@ def _require_commas(path: Path, columns: list[str], count: int) -> None:
         raise InvalidInputError(found=f"{sign!r} between the columns", expected="commas", where=str(path), advice=advice)
 
 
-def _pandas(path: Path) -> Any:
+def _pandas(path: Path, otherwise: str = "") -> Any:
     try:
         import pandas
     except ImportError as error:
-        advice = "Install it with: pip install 'hbc[frames]'."
+        advice = f"Install it with: pip install 'hbc[frames]'.{otherwise}"
         raise ArtifactError(
-            path=str(path), found="no pandas on this computer", expected="it, for a file of this format", advice=advice
+            path=str(path), found="no pandas on this computer", expected="it, for CSV and Parquet", advice=advice
         ) from error
     return pandas

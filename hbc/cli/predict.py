@@ -66,7 +66,7 @@ def predict(
         if output is not None:
             data.write(output, columns)
     if output is None:
-        typer.echo(data.csv_of(path, columns), nl=False)
+        typer.echo(data.csv_of(columns), nl=False)
     elif not quiet:
         typer.echo(f"{output}: {len(rows):,} rows, {', '.join(_shortened(list(columns)))}, {clock.seconds:.1f} s")
 

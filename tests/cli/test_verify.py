@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import re
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -376,3 +378,22 @@ def test_a_file_that_is_no_array(pipeline: Any, tmp_path: Path) -> None:
     (tmp_path / "rows.npy").write_text("hello")
     said = run("predict", saved(pipeline, tmp_path).with_suffix(".hbc"), tmp_path / "rows.npy", status=1)[1]
     assert "found a file of another format, expected an array that numpy.save wrote" in said
+
+
+def test_numbers_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A .npy file is read and written. What needs pandas is named: a file, or standard output."""
+    X = np.arange(12.0).reshape(6, 2)
+    source = LinearRegression().fit(X, X[:, 0])
+    path, rows = saved(source, tmp_path).with_suffix(".hbc"), tmp_path / "rows.npy"
+    np.save(rows, X)
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    run("predict", path, rows, "-o", tmp_path / "out.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), source.predict(X), rtol=1e-9, atol=1e-9)
+    missing = (
+        r": found no pandas on this computer, expected it, for CSV and Parquet\. Install it with: pip install 'hbc\[frames\]'\."
+    )
+    assert re.fullmatch(
+        rf"hbc: standard output{missing} Or write a \.npy file: --output FILE\.\n", run("predict", path, rows, status=1)[1]
+    )
+    assert re.fullmatch(rf"hbc: \S+rows\.csv{missing}\n", run("predict", path, tmp_path / "rows.csv", status=1)[1])
