@@ -108,7 +108,8 @@ HEADINGS = ("method", "agrees", "largest absolute", "largest relative", "differ"
 def _cells(each: Comparison) -> tuple[str, ...]:
     numbers = ("-", "-") if each.absolute is None or each.relative is None else (f"{each.absolute:.2g}", f"{each.relative:.2g}")
     times = [f"{1000 * seconds:,.3g} ms" for seconds in (each.source_seconds, each.compiled_seconds)]
-    speed = f"{each.source_seconds / max(each.compiled_seconds, 1e-9):,.1f} times"
+    ratio = each.source_seconds / max(each.compiled_seconds, 1e-9)
+    speed = f"{ratio:,.1f} times" if ratio >= 0.1 else f"{ratio:.1g} times"
     return (each.method, "yes" if each.agrees else "NO", *numbers, f"{each.beyond:,} of {each.values:,}", *times, speed)
 
 

@@ -23,7 +23,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import hbc
 from hbc.cli import main
-from hbc.cli.comparison import compare
+from hbc.cli.comparison import Comparison, compare
+from hbc.cli.verify import _cells
 
 pandas = pytest.importorskip("pandas")
 
@@ -397,3 +398,9 @@ def test_numbers_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         rf"hbc: standard output{missing} Or write a \.npy file: --output FILE\.\n", run("predict", path, rows, status=1)[1]
     )
     assert re.fullmatch(rf"hbc: \S+rows\.csv{missing}\n", run("predict", path, tmp_path / "rows.csv", status=1)[1])
+
+
+@pytest.mark.parametrize(("compiled", "told"), [(0.001, "30.0 times"), (0.1, "0.3 times"), (0.75, "0.04 times")])
+def test_how_much_slower_a_model_is(compiled: float, told: str) -> None:
+    """It was "0.0 times" for the backend numpy."""
+    assert _cells(Comparison("predict", True, 1, 0, False, 0.0, 0.0, None, 0.03, compiled))[-1] == told
