@@ -21,7 +21,7 @@ from hbc.compiler.costs import (
     beyond,
 )
 from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, WALK_BYTES, WALK_ROWS
-from hbc.compiler.tvm.trees.leaves.leaves import HALF, WIDTHS, WIDTHS_IN_PARTS
+from hbc.compiler.tvm.trees.leaves.leaves import WIDTHS, WIDTHS_IN_PARTS
 from hbc.compiler.tvm.trees.patches.packed_patches import IN_REGISTERS, LANES, MOST_COLUMNS, MOST_IN_REGISTERS, passed
 from hbc.compiler.tvm.trees.patches.patches import REGISTERS_OF_ROWS, few_in_patches
 from hbc.compiler.tvm.trees.patches.scanned_tops import EXITS, LEAST_ROWS, LEVELS
@@ -30,7 +30,7 @@ from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, ROWS_FOR_ALL,
 from hbc.compiler.tvm.trees.ranges.ranges import SIDE, least_rows, short
 from hbc.compiler.tvm.trees.ranges.scanned_rows import rows_for_chunk
 from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK
-from hbc.compiler.tvm.trees.ranks.planes import LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
+from hbc.compiler.tvm.trees.ranks.planes import HALF, LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan.one_tree_scan import ROWS_ALONE
 from hbc.compiler.tvm.trees.scan.packed_lanes import PAGE, TREES_IN_VECTOR
 from hbc.compiler.tvm.trees.scan.scan import (

@@ -23,9 +23,9 @@ pytest.importorskip("tvm")
 from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.compiler.tvm.trees.categories import CategoricalTrees, join_sets
-from hbc.compiler.tvm.trees.leaves.leaves import HALF, widths_of
+from hbc.compiler.tvm.trees.leaves.leaves import widths_of
 from hbc.compiler.tvm.trees.pieces.split_order import pieces
-from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.ranks.planes import HALF, ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.scan import scan
 from hbc.compiler.tvm.trees.scan.packed_lanes import PAGE
 from hbc.compiler.tvm.trees.scan.scan import patching, rows_alone, rows_take_patches, walking
@@ -348,7 +348,10 @@ def test_thousands_of_thresholds(trees: int) -> None:
     [
         (40, 1, 40, 4, None),
         (700, 3, 40, 4, None),
+        (150, 1, 40, 4, {"kind": "llvm", "mcpu": "haswell"}),  # two tables of 16 bytes
         (700, 1, 40, 4, {"kind": "llvm", "mcpu": "haswell"}),
+        (1000, 2, 40, 4, {"kind": "llvm", "mcpu": "haswell"}),
+        (700, 1, 40, 4, {"kind": "llvm", "mcpu": "x86-64-v2"}),  # row by row
         (40, 1, 200, 300, None),  # more than 256 planes
     ],
 )

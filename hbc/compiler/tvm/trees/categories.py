@@ -4,7 +4,7 @@
     place, bit   = number >> 3, 1 << (number & 7)                       # kept as two bytes
     goes right   = permute(bytes of the set, place) & bit               # for 64 rows at once; not 0: the row goes right
 
-Processors that cannot permute bytes look the byte up for one row after the other.
+AVX2 and NEON permute 16 bytes for 32 rows at once. Processors that cannot permute bytes look the byte up for one row after the other.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block, Row
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import is_nan, number
-from hbc.compiler.tvm.tir.vectors import permute, vector
-from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.tir.vectors import permute, permute_halves, vector
+from hbc.compiler.tvm.trees.ranks.planes import HALF, PART, ROWS_IN_VECTOR
 from hbc.ir.graph import Constant, Graph, Node, operator
 from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, TensorType
@@ -164,13 +164,16 @@ def pack_sets(op: TreeEnsemble) -> PackedSets:
 
 
 class Codes:
-    """Emits tests of category sets. `fill(row)` computes the bits of a row of x; `test` and `test_many` look them up in a set."""
+    """Emits tests of category sets. `fill(row)` computes the bits of a row of x; `test` and `test_many` look them up in a set.
+
+    at_once: the rows for which a processor looks a byte up at once: 64, 32, or one."""
 
     def __init__(self, f: Block, op: TreeEnsemble, x: Node) -> None:
         self.f, self.x, self.sets = f, x, sets_of(op)
         packed = f.once(pack_sets, op)
         self.columns, self.starts, self.sizes = (f.own(a, "i64") for a in (packed.columns, packed.starts, packed.sizes))
         self.bits = f.own(packed.bits, "u16")
+        self.at_once = ROWS_IN_VECTOR if f.dialect.byte_permute else HALF if f.dialect.byte_lookup else 1
         self.count = f.size(len(packed.columns))
         count = 1 << (len(packed.columns) - 1).bit_length()
         self.number = T.alloc_buffer((count * f.block,), "uint16")
@@ -201,11 +204,12 @@ class Codes:
         byte = self.f.constant(bytes_, "u8", start + tirx.Cast("int64", self.place[at]))
         return tirx.bitwise_and(byte, self.bit[at])
 
-    def test_many(self, bytes_: Array, start: Expr, registers: int, column: Expr, first: Expr) -> Expr:
-        """The same for the 64 rows from `first` on. registers: 1 or 2, as many as the set's bytes fill."""
-        at = T.Bind(column * self.f.block + first)
-        table = [
-            self.f.constants(bytes_, "u8", start + offset, ROWS_IN_VECTOR)
-            for offset in range(0, registers * ROWS_IN_VECTOR, ROWS_IN_VECTOR)
-        ]
-        return tirx.bitwise_and(permute(table, vector(self.place, at, ROWS_IN_VECTOR)), vector(self.bit, at, ROWS_IN_VECTOR))
+    def test_many(self, bytes_: Array, start: Expr, size: int, column: Expr, first: Expr) -> Expr:
+        """The same for the `at_once` rows from `first` on. size: the bytes of a set."""
+        f = self.f
+        at = T.Bind(column * f.block + first)
+        place, bit = vector(self.place, at, self.at_once), vector(self.bit, at, self.at_once)
+        part = ROWS_IN_VECTOR if f.dialect.byte_permute else PART
+        table = [f.constants(bytes_, "u8", start + offset, part) for offset in range(0, size, part)]
+        byte = permute(table, place) if f.dialect.byte_permute else permute_halves(table, place, f.dialect)
+        return tirx.bitwise_and(byte, bit)

@@ -27,7 +27,7 @@ from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import broadcast, look_up_parts, once_if, permute, places_in_parts, store, vector
 from hbc.compiler.tvm.trees.leaves.fixed_point import DIGIT, FixedPoint
 from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
-from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.ranks.planes import HALF, PART, ROWS_IN_VECTOR
 from hbc.ir.types import Array
 from hbc.lazy import record
 
@@ -37,8 +37,6 @@ NARROW = 32
 128, which come from L2 for every few rows."""
 
 
-HALF = 32  # rows (bytes) in a register of AVX2
-PART = 16  # bytes in a table that it looks up in
 WIDTHS_IN_PARTS = (16, 32, 64)
 """Leaves of a tree that one, two or four tables of 16 bytes tell apart."""
 MOST_LOOKED_UP = 20

@@ -16,9 +16,8 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import as_signed, broadcast, look_up_twice, many, shuffled, store, vector
-from hbc.compiler.tvm.trees.leaves.leaves import HALF
 from hbc.compiler.tvm.trees.pieces.packed_pieces import PackedPieces
-from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.ranks.planes import HALF, ROWS_IN_VECTOR
 from hbc.ir.types import Array, dtype_name
 
 WORDS = HALF // 4  # words in a register of AVX2

@@ -34,7 +34,6 @@ from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import bits_of_bytes, broadcast, count_of, once_if, shuffled, store, vector
 from hbc.compiler.tvm.trees.categories import n_features
-from hbc.compiler.tvm.trees.leaves.leaves import HALF
 from hbc.compiler.tvm.trees.leaves.reached import Reached
 from hbc.compiler.tvm.trees.patches.patches import patchable, tree_patches
 from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, Chunks, rows_of_chunk, scan_of
@@ -48,7 +47,7 @@ from hbc.compiler.tvm.trees.ranges.packed_ranges import (
     short_ranges_of,
 )
 from hbc.compiler.tvm.trees.ranges.scanned_rows import ScannedRows, rows_for_chunk
-from hbc.compiler.tvm.trees.ranks.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, rank_planes
+from hbc.compiler.tvm.trees.ranks.planes import HALF, MOST_THRESHOLDS, ROWS_IN_VECTOR, rank_planes
 from hbc.compiler.tvm.trees.walk.walk import tree_walk
 from hbc.ir.graph import Node
 from hbc.ir.types import Array

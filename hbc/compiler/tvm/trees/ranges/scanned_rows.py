@@ -23,11 +23,10 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import bits_of_bytes, broadcast, once_if, store, vector
-from hbc.compiler.tvm.trees.leaves.leaves import HALF
 from hbc.compiler.tvm.trees.leaves.reached import Reached
 from hbc.compiler.tvm.trees.pieces.pieces_scan import Chunks, OwnPlanes
 from hbc.compiler.tvm.trees.ranges.packed_ranges import PackedRanges, Ranges
-from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR
+from hbc.compiler.tvm.trees.ranks.planes import HALF, ROWS_IN_VECTOR
 
 ROWS_FOR_CHUNK, LEAVES_OF_ROW = 14, 60
 """The fewest rows for which a chunk of 32 is faster than walks: these, and one more for so many leaves of a tree. 24 rows of 100 LightGBM

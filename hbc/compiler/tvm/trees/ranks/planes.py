@@ -30,6 +30,8 @@ from hbc.lazy import record
 from hbc.ops.tree_ranks import MOST_IN_PLANE, RankedTrees
 
 ROWS_IN_VECTOR = 64  # rows in a vector of bytes
+HALF = 32  # rows (bytes) in a register of AVX2
+PART = 16  # bytes in a table that it looks up in
 MOST_THRESHOLDS = 65535  # the most thresholds of a feature: ranks have 16 bits
 LINE = 16  # thresholds in a line of `Search`
 ROWS_OF_PLANES = 15

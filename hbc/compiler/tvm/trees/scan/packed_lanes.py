@@ -7,6 +7,7 @@ import numpy as np
 
 from hbc.compiler.tvm.tir.dialect import Dialect
 from hbc.compiler.tvm.trees.categories import PackedSets
+from hbc.compiler.tvm.trees.ranks.planes import PART
 from hbc.compiler.tvm.trees.scan.likely_leaves import alike, leaf_rows
 from hbc.ir.types import Array
 from hbc.lazy import record
@@ -16,7 +17,6 @@ TREES_IN_VECTOR = 64  # trees in a vector
 VECTORS_TOGETHER = 2  # vectors of trees in flight: independent chains that hide each other's latency
 FIELDS = 3  # bytes of a split: plane, rank, lo
 PAGE = 256  # planes that a byte numbers. Where there are more, a split has a fourth byte: the page of its plane
-PART = 16  # bytes among which AVX2 looks up
 BEFORE_ZERO = 0x80 - PART  # what brings the first number behind a part to 0x80, where a look-up gives 0
 MOST_BY_NUMBER, TREES_BY_NUMBER = 64, 8
 """The most leaves of a tree whose leaves lie number by number, and how many trees share a number: their f64 fill a cache line."""

@@ -45,7 +45,7 @@ from hbc.compiler.tvm.tir.vectors import once_if, store
 from hbc.compiler.tvm.trees.categories import Codes, pack_sets
 from hbc.compiler.tvm.trees.leaves.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
-from hbc.compiler.tvm.trees.leaves.leaves import HALF, WIDTHS, LeafGather, LeafParts, LeafTables, Leaves
+from hbc.compiler.tvm.trees.leaves.leaves import WIDTHS, LeafGather, LeafParts, LeafTables, Leaves
 from hbc.compiler.tvm.trees.patches.packed_patches import MOST_IN_REGISTERS, columns_of, passed
 from hbc.compiler.tvm.trees.patches.patches import patchable, patches_of
 from hbc.compiler.tvm.trees.pieces.pieces_scan import (
@@ -58,7 +58,7 @@ from hbc.compiler.tvm.trees.pieces.pieces_scan import (
     scans_pairs,
 )
 from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
-from hbc.compiler.tvm.trees.ranks.planes import MOST_THRESHOLDS, ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
+from hbc.compiler.tvm.trees.ranks.planes import HALF, MOST_THRESHOLDS, ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
 from hbc.compiler.tvm.trees.scan.one_tree_scan import one_tree_scan, scans_one
 from hbc.compiler.tvm.trees.scan.packed_lanes import PAGE, TREES_IN_VECTOR, PackedLanes, pack_lanes
 from hbc.compiler.tvm.trees.scan.packed_trees import TREES_IN_GROUP, PackedTrees, pack_trees
@@ -451,7 +451,7 @@ class SetPlanes:
         self.f, self.ranks, self.planes = f, ranks, f.size(planes)
         self.codes = Codes(f, op, x)
         own = f.once(pack_sets, op)
-        self.registers, self.size = -(-own.bytes.shape[1] // ROWS_IN_VECTOR), f.size(own.bytes.shape[1])
+        self.of_set, self.size = own.bytes.shape[1], f.size(own.bytes.shape[1])
         self.starts = f.own(packed.set_starts, "i64")
         self.columns = f.own(own.set_column[packed.sets], "i64")
         # The sets in the order of use. The padding lets whole registers be loaded, and lets places without a row look up any byte.
@@ -472,10 +472,11 @@ class SetPlanes:
             column = T.Bind(f.constant(self.columns, "i64", start + slot))
             set_ = T.Bind((start + slot) * self.size)
             plane = T.Bind((slot + self.planes) * f.block + first)
-            if f.dialect.byte_permute:
-                for at in range(0, rows, ROWS_IN_VECTOR):
-                    test = self.codes.test_many(self.bytes, set_, self.registers, column, first + at)
-                    store(self.ranks, held(f, test, ROWS_IN_VECTOR), plane + at, ROWS_IN_VECTOR)
+            at_once = self.codes.at_once
+            if at_once > 1:
+                for at in range(0, rows, at_once):
+                    test = self.codes.test_many(self.bytes, set_, self.of_set, column, first + at)
+                    store(self.ranks, held(f, test, at_once), plane + at, at_once)
             else:
                 with f.repeat(rows) as row:
                     test = self.codes.test(self.bytes, set_, column, first + row)

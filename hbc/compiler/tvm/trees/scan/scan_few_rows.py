@@ -41,11 +41,10 @@ from hbc.compiler.tvm.tir.vectors import as_signed, look_up_apart, once_if, perm
 from hbc.compiler.tvm.trees.categories import Codes, PackedSets
 from hbc.compiler.tvm.trees.leaves.fixed_point import FixedPoint
 from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
-from hbc.compiler.tvm.trees.ranks.planes import Layout, held
+from hbc.compiler.tvm.trees.ranks.planes import PART, Layout, held
 from hbc.compiler.tvm.trees.scan.packed_lanes import (
     FIELDS,
     PAGE,
-    PART,
     TREES_IN_VECTOR,
     PackedLanes,
     compares_signed,
