@@ -45,7 +45,8 @@ def blas() -> list[str]:
 
 
 def describe() -> dict[str, Any]:
-    """Processor, memory, system, load, time and the commit of this tree. A busy machine shows in `load_before`."""
+    """Processor, memory, system, load, time and the commit of this tree. A busy machine shows in `load_before`. Results that other
+    benchmarks have just written are no uncommitted change."""
     processor = _read("/proc/cpuinfo")
     flags = set((re.search(r"^(?:flags|Features)\s*:(.*)$", processor, re.M) or ["", ""])[1].split())
     return {
@@ -59,7 +60,7 @@ def describe() -> dict[str, Any]:
         "load_before": os.getloadavg(),
         "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "commit": _git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude)results")),
     }
 
 
