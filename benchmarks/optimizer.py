@@ -64,7 +64,7 @@ class Size:
     chains: tuple[int, ...] = (3, 5, 7, 10)
 
 
-FULL, QUICK = Size(), Size("quick", 1_000, 500, 30, 2_000, 3, (3, 10))
+FULL, QUICK = Size(), Size("quick", 1_000, 500, 30, 2_000, 4, (3, 10))
 
 
 def data(rows: int, shape: tuple[int, int, int], seed: int) -> tuple[Any, Any]:

@@ -185,7 +185,7 @@ def run(run: Run) -> None:
     run.settings["size"] = asdict(size)
     settings = settings_of(run, Settings(), Settings((1, 100, 1_000), 2, 0.02, convert_limit=30.0))
     engines = engines_of(run)
-    asked = run.asked(BY_NAME, ("lightgbm-500x31", "forest-500-depth8-7classes", "lightgbm-500x31-categorical"))
+    asked = run.asked(BY_NAME, ("lightgbm-500x31", "lightgbm-500x31-categorical"))
     with processes(lasting=run.quick) as alive:
         for name in run.steps(asked):
             workload = BY_NAME[name]
