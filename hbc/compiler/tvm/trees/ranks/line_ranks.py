@@ -30,7 +30,7 @@ from hbc.ops.tree_ranks import RankedTrees
 LINE = 8  # thresholds in a line
 LESS = 17  # the number of AVX's compare `<` that is false for NaN
 TOGETHER = 32  # rows whose pivots are searched or counted together (AVX2): four registers of float32, or eight of float64
-PART = 16  # rows whose ranks are stored at once
+ROWS_STORED = 16  # rows whose ranks are stored at once
 
 
 def places_of_pivots(lanes: int) -> int:
@@ -100,11 +100,11 @@ class LineSearch:
             self.registers = [T.alloc_buffer((self.lanes,), self.integer) for _ in range(TOGETHER // self.lanes)]
 
     def emit(self, result: Any, numbers: Any, first: Expr, rows: Expr, tile: Expr) -> None:
-        """Emit the ranks of the tile's columns, u8 as planes hold them or u16, for `rows` rows from `first` on, and up to PART - 1 behind
-        them, where other searches write later."""
+        """Emit the ranks of the tile's columns, u8 as planes hold them or u16, for `rows` rows from `first` on, and up to ROWS_STORED - 1
+        behind them, where other searches write later."""
         f = self.f
         begin, end = (T.Bind(f.constant(self.starts, "i64", tile + i)) for i in range(2))
-        parts = T.Bind((rows + (PART - 1)) // PART)
+        parts = T.Bind((rows + (ROWS_STORED - 1)) // ROWS_STORED)
         with T.serial(begin, end) as place:
             values = T.Bind(f.constant(self.places, "i64", place) * CHUNK)
             starts = [T.Bind(f.constant(first_, "i64", place)) for _, first_ in self.lines]
@@ -114,8 +114,8 @@ class LineSearch:
                 self._search_in_halves(numbers, values, place, rows)
             else:
                 self._count(numbers, values, place, rows)
-            with f.repeat(parts) as part, f.repeat(PART) as place_in_part:
-                row = T.Bind(part * PART + place_in_part)
+            with f.repeat(parts) as part, f.repeat(ROWS_STORED) as place_in_part:
+                row = T.Bind(part * ROWS_STORED + place_in_part)
                 value, at = T.Bind(numbers[values + row]), self.at[row]
                 for level in reversed(range(1, self.levels)):
                     bits = self._entries_below(self.lines[level][0], starts[level], at, value)
@@ -128,16 +128,16 @@ class LineSearch:
             store(self.below, ones, 0, CHUNK)
             column = T.Bind(f.constant(self.columns, "i64", place) * f.block + first)
             with f.repeat(parts) as part:
-                before = vector(self.at, part * PART, PART)
+                before = vector(self.at, part * ROWS_STORED, ROWS_STORED)
                 if self.missing is not None:  # until here, the rank of NaN is 0
-                    value = vector(numbers, values + part * PART, PART)
-                    own = broadcast(f.constant(self.missing, "i32", place), PART)
+                    value = vector(numbers, values + part * ROWS_STORED, ROWS_STORED)
+                    own = broadcast(f.constant(self.missing, "i32", place), ROWS_STORED)
                     before = tirx.Select(tirx.EQ(value, value), before, own)
-                kind = many(result.dtype, PART)
-                rank = tirx.Add(tirx.Cast(kind, before), tirx.Cast(kind, vector(self.below, part * PART, PART)))
+                kind = many(result.dtype, ROWS_STORED)
+                rank = tirx.Add(tirx.Cast(kind, before), tirx.Cast(kind, vector(self.below, part * ROWS_STORED, ROWS_STORED)))
                 if result.dtype == "uint8":
-                    rank = tirx.bitwise_xor(rank, broadcast(tirx.const(128, "uint8"), PART))  # signed, see planes.held
-                store(result, rank, column + part * PART, PART)
+                    rank = tirx.bitwise_xor(rank, broadcast(tirx.const(128, "uint8"), ROWS_STORED))  # signed, see planes.held
+                store(result, rank, column + part * ROWS_STORED, ROWS_STORED)
 
     def _entries_below(self, lines: Array, start: Expr, line: Expr, value: Expr) -> Expr:
         """A bit for each entry below the value of the line that begins at `line` in a column's, i32."""

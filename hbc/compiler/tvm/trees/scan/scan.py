@@ -451,7 +451,7 @@ class SetPlanes:
         self.f, self.ranks, self.planes = f, ranks, f.size(planes)
         self.codes = Codes(f, op, x)
         own = f.once(pack_sets, op)
-        self.of_set, self.size = own.bytes.shape[1], f.size(own.bytes.shape[1])
+        self.bytes_of_set, self.size = own.bytes.shape[1], f.size(own.bytes.shape[1])
         self.starts = f.own(packed.set_starts, "i64")
         self.columns = f.own(own.set_column[packed.sets], "i64")
         # The sets in the order of use. The padding lets whole registers be loaded, and lets places without a row look up any byte.
@@ -475,7 +475,7 @@ class SetPlanes:
             at_once = self.codes.at_once
             if at_once > 1:
                 for at in range(0, rows, at_once):
-                    test = self.codes.test_many(self.bytes, set_, self.of_set, column, first + at)
+                    test = self.codes.test_many(self.bytes, set_, self.bytes_of_set, column, first + at)
                     store(self.ranks, held(f, test, at_once), plane + at, at_once)
             else:
                 with f.repeat(rows) as row:
