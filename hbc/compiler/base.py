@@ -21,6 +21,7 @@ from hbc.process import in_subinterpreter
 
 if TYPE_CHECKING:
     from hbc.compiler.costs import OneHotCosts
+    from hbc.ops.encoding import Codes
 
 
 @record
@@ -248,11 +249,11 @@ class Compiler(ABC):
     def compile(self, graph: Graph, options: CompileOptions) -> Executable:
         """Compile a graph of supported operators. Raises BackendUnavailableError for a device that is not there."""
 
-    def looks_up(self, codes: int, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
+    def looks_up(self, codes: int, made_of: Codes, columns: int, outputs: int, dtype: DType, options: CompileOptions) -> bool:
         """Whether the product of one-hot columns and weights for so many outputs is faster as a `TableSum`, which adds a row of weights for
         each of `codes` columns of codes: by the backend's costs; without these, from 6 one-hot columns for each of them on."""
         costs = self.one_hot_costs(outputs, dtype) if options.device == "cpu" else None
-        return columns >= 6 * codes if costs is None else costs.looks_up(codes, columns, outputs, options.batch_size)
+        return columns >= 6 * codes if costs is None else costs.looks_up(codes, made_of, columns, outputs, options.batch_size)
 
     def one_hot_costs(self, outputs: int, dtype: DType) -> OneHotCosts | None:
         """The costs on a CPU of products with one-hot codes for so many outputs. None: not measured, as by default."""

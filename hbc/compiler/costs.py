@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from hbc.lazy import record
+from hbc.ops.encoding import Codes
 from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import MOST_IN_PLANE, thresholds_by_feature
 from hbc.ops.tree_strategies import PERFECT_DEPTH
@@ -249,8 +250,10 @@ class OneHotCosts:
     """The nanoseconds of the two ways to multiply one-hot codes with weights, by what there is of it. A processor that computes twice as
     fast does so both ways; their ratios decide."""
 
-    code: float
-    """To find the place of a code in a table, for each row."""
+    floats: tuple[float, float]
+    """To find the places of floats in a table: for each row and code, and for each call."""
+    integers: tuple[float, float]
+    """To find those of integers, which are no fractions and not NaN."""
     added: float
     """To add a number of the table: for each row, code and output."""
     column: float
@@ -260,15 +263,16 @@ class OneHotCosts:
     bytes: int
     """The size of a weight."""
     call: float
-    """A call of a small model, whichever the way."""
+    """A call of a small model with a product."""
 
-    def looks_up(self, codes: int, columns: int, outputs: int, rows: int | None) -> bool:
+    def looks_up(self, codes: int, made_of: Codes, columns: int, outputs: int, rows: int | None) -> bool:
         """Whether adding rows of a table is the faster way for calls of so many rows. None: see RANGE."""
-        row = codes * (self.code + self.added * outputs)
+        place, more = {"floats": self.floats, "integers": self.integers, "found": (0.0, 0.0)}[made_of]
+        row = codes * (place + self.added * outputs)
         product = columns * (self.column + self.multiplied * outputs)
         read = READ * max(self.bytes * columns * outputs - CACHED, 0)  # a single row needs all weights of a product
         counts = RANGE if rows is None else (rows,)
-        sums, products = ([self.call + row * n for n in counts], [self.call + read + product * n for n in counts])
+        sums, products = ([self.call + more + row * n for n in counts], [self.call + read + product * n for n in counts])
         return fastest({"sum": sums, "product": products}) == "sum"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -17,8 +19,31 @@ from hbc.ops.scaling import require_columns
 PLACES = 1 << 20
 """Categories and codes below it become places in tables: they are exact in float32, and a table of all of them is small enough for
 look-ups."""
+Codes = Literal["floats", "integers", "found"]
+"""What one-hot codes are made of: floats, integers, or what was looked up before, in a table that can hold places as well."""
+CASTS = {("f32", "f64"), *itertools.product(("i32", "i64"), ("f32", "f64"))}
+"""Casts that change no number under 2 · PLACES, and keep the order of the others."""
 SPARSEST = 4
 """Up to so many table entries for each category or code, these are places in the table; in sparser tables they are searched for."""
+
+
+def before_cast(x: Node) -> Node:
+    """x before its cast from integers or float32 to floats, if it was cast: `places_of` both is the same."""
+    cast = isinstance(x.op, t.Cast) and (x.inputs[0].type.dtype, x.type.dtype) in CASTS
+    return x.inputs[0] if cast else x
+
+
+def places_of(x: Node, below: Array, above: Array, shift: Array, tells_missing: bool) -> Node:
+    """i32[N, F]: x + shift[F] for whole numbers between below[F] and above[F]; the ends for smaller and larger ones, and `below` for
+    fractions. NaN is above + 1 if `tells_missing`, else `below`. Every number of x (f32, f64, i32 or i64) is answered; the parameters are
+    integers under 2 · PLACES. NaN and fractions differ from their floor, so that one comparison finds both."""
+    x = before_cast(x)
+    least, most = (t.constant(each.astype(NUMPY_DTYPES[x.type.dtype])) for each in (below, above))
+    whole = t.where(t.equal(t.floor(x), x), x, least) if x.type.is_float else x
+    place = t.cast(t.minimum(t.maximum(whole, least), most), "i32")
+    if x.type.is_float and tells_missing:
+        place = t.where(t.isnan(x), t.constant(above + 1, "i32"), place)
+    return t.add(place, shift.astype(np.int32))
 
 
 @operator
@@ -116,14 +141,8 @@ class Lookup(Operator):
         column, k = np.nonzero(self._differs())
         table[(starts - least + 1)[column] + self.categories[column, k].astype(np.int64)] = self.codes[column, k]
         below, above = least - 1, most + 1
-        inside = t.minimum(t.maximum(x, below.astype(self.categories.dtype)), above.astype(self.categories.dtype))
-        place = t.cast(inside, "i32")
-        if x.type.is_float:
-            missing = t.isnan(x)
-            whole = t.cast(t.where(missing, t.constant(below, x.type.dtype), inside), "i32")
-            place = t.where(t.equal(t.cast(whole, x.type.dtype), inside), whole, t.constant(below, "i32"))
-            place = t.where(missing, t.constant(above + 1, "i32"), place)
-        return t.take(table, t.add(place, (starts - below).astype(np.int32)), axis=0)
+        tells_missing = not np.array_equal(self.missing, self.unknown, equal_nan=self.missing.dtype.kind == "f")
+        return t.take(table, places_of(x, below, above, starts - below, tells_missing), axis=0)
 
     def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
         codes = magnitudes(np.column_stack([self.codes, self.unknown, self.missing]))

@@ -79,6 +79,8 @@ class TableSum(Operator):
         return total
 
     def lower(self, places: Node) -> Node:
+        if self.table.shape[1] == 1:
+            return t.sum_(t.take(self.table[:, 0], places, axis=0), axis=1, keepdims=True)
         return t.sum_(t.take(self.table, places, axis=0), axis=1)
 
     def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:

@@ -19,9 +19,10 @@ from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.ir.graph import Graph, Input, Node
 from hbc.ir.types import NUMPY_DTYPES, N
 from hbc.ops import tensor as t
-from hbc.ops.encoding import OneHot
+from hbc.ops.encoding import Codes, OneHot, places_of
 from hbc.ops.linear import TableSum
 from hbc.optimizer.linear.algebra import FoldLinear
+from hbc.optimizer.lower import Lower
 
 
 def looks_up(backend: str, categories: int, outputs: int, dtype: str, rows: int | None = None) -> bool:
@@ -54,6 +55,46 @@ def test_few_categories_are_multiplied(backend: str, dtype: str) -> None:
 def test_one_row_does_not_read_all_weights_of_a_product(backend: str) -> None:
     assert looks_up(backend, 5, 2500, "f64", rows=1)
     assert looks_up(backend, 5, 2500, "f64", rows=100_000) == (backend != "onnx")
+
+
+@pytest.mark.parametrize("backend", installed(*CHOICES))
+def test_what_codes_are_made_of_counts(backend: str) -> None:
+    """Places of floats take more work than those of integers, and places that were looked up none: between 1 and 20 categories of one
+    output there is a number that is multiplied for floats and added for what was found."""
+
+    def least(made_of: Codes) -> int:
+        chosen = [load_compiler(backend).looks_up(36, made_of, 36 * k, 1, "f64", CompileOptions()) for k in range(1, 21)]
+        assert chosen == sorted(chosen)  # once it pays, it pays for more categories too
+        assert chosen[-1]
+        return chosen.index(True)
+
+    assert least("floats") >= least("integers") >= least("found")
+    assert least("floats") > least("found")
+
+
+@pytest.mark.parametrize("backend", ["numpy", *COMPILED])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64"])
+@pytest.mark.parametrize("cast", [None, "f32", "f64"])
+def test_places(dtype: str, cast: str | None, backend: str) -> None:
+    """Ends for numbers far away and infinities, `below` for fractions, and a place for NaN where that is told; also before a cast."""
+    numbers = np.array([-(2**30), -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 2**24 + 1, 2**30], NUMPY_DTYPES[dtype])  # type: ignore[index]
+    if dtype[0] == "f":
+        numbers = np.append(numbers, np.array([0.5, -0.0, 4.999, np.nan, np.inf, -np.inf], numbers.dtype))
+    x = Input("X", dtype, (N, 2))()  # type: ignore[arg-type]
+    below, above, shift = np.array([-2, 2]), np.array([4, 5]), np.array([2, 98])
+    codes = t.cast(x, cast) if cast else x  # type: ignore[arg-type]
+    outputs = {
+        "transform": (places_of(codes, below, above, shift, True),),
+        "predict": (places_of(codes, below, above, shift, False),),
+    }
+    rows = np.column_stack([numbers, numbers])
+    seen = rows.astype(NUMPY_DTYPES[cast]) if cast else rows  # type: ignore[index]
+    expected = np.clip(np.where(seen == np.floor(seen), seen, below), below, above).astype(np.int64) + shift
+    compiler = load_compiler(backend)
+    executable = compiler.compile(Lower(compiler)(Graph((x,), outputs)), CompileOptions())
+    np.testing.assert_array_equal(executable.run("predict", [rows])[0], expected)
+    with_missing = np.where(np.isnan(seen), above + 1 + shift, expected)
+    np.testing.assert_array_equal(executable.run("transform", [rows])[0], with_missing)
 
 
 @pytest.mark.parametrize("beside", ["transform", "score_samples"])

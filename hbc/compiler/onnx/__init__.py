@@ -34,7 +34,7 @@ class OnnxCompiler(Compiler):
         return emittable(op, self.file.plain)
 
     def one_hot_costs(self, outputs: int, dtype: DType) -> OneHotCosts | None:
-        return linear.ONE_HOT.get(dtype)
+        return linear.one_hot_costs(outputs, dtype)
 
     def choose_strategy(self, op: Operator, options: CompileOptions) -> tuple[str, str]:
         assert isinstance(op, TreeEnsemble)

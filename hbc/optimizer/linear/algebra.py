@@ -33,7 +33,7 @@ from hbc.ops.columns import SelectColumns
 from hbc.ops.encoding import OneHot
 from hbc.ops.linear import Linear
 from hbc.ops.scaling import Affine, Standardize
-from hbc.optimizer.linear.tables import table_sum
+from hbc.optimizer.linear.tables import made_of, table_sum
 
 LARGEST_SHIFT = {"f64": 100.0, "f32": 4.0}
 """How many times its own scale a column may be shifted, if the following product takes over the shift (see above)."""
@@ -72,10 +72,10 @@ class FoldLinear:
             fired = fired or step.fired
         return Noted(folded, tuple(notes)) if fired else Noted(graph)
 
-    def _looks_up(self, op: OneHot, outputs: int, dtype: DType) -> bool:
+    def _looks_up(self, op: OneHot, codes: Node, outputs: int, dtype: DType) -> bool:
         """Whether the product of one-hot codes and weights of a dtype becomes a `TableSum`."""
-        codes = len(np.unique(op.source))
-        return codes > 0 and self.compiler.looks_up(codes, len(op.source), outputs, dtype, self.options)
+        count = len(np.unique(op.source))
+        return count > 0 and self.compiler.looks_up(count, made_of(codes), len(op.source), outputs, dtype, self.options)
 
 
 @record
@@ -130,7 +130,7 @@ class _Step:
     jumping: set[Node]
     turn: Callable[[_Step, Node], Node | None]
     notes: list[str]
-    looks_up: Callable[[OneHot, int, DType], bool]
+    looks_up: Callable[[OneHot, Node, int, DType], bool]
     fired: bool = field(default=False)
 
     def __call__(self, node: Node) -> Node | None:
@@ -222,8 +222,8 @@ class _Step:
         if type(value.op) is not OneHot or not self._is_absorbed(part.value, methods) or not np.isfinite(part.weights).all():
             return None
         op = OneHot(part.chosen(value.op.source), part.chosen(value.op.value), value.op.dtype)
-        worth_it = self.looks_up(op, part.weights.shape[1], part.value.type.dtype)
         codes, _ = _past(value.inputs[0])
+        worth_it = self.looks_up(op, codes, part.weights.shape[1], part.value.type.dtype)
         return (op, codes, part.weights) if worth_it and codes.type.dtype in ("f32", "f64", "i32", "i64") else None
 
     def _is_shorter(self, value: Node, before: Array) -> bool:

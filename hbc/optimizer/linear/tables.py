@@ -11,11 +11,24 @@ from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.columns import SelectColumns
-from hbc.ops.encoding import PLACES, SPARSEST, Lookup, OneHot
+from hbc.ops.encoding import PLACES, SPARSEST, Codes, Lookup, OneHot, before_cast, places_of
 from hbc.ops.linear import TableSum
 
 Coded = tuple[OneHot, Node, Array]
 """A OneHot, the codes that it is applied to, and the weights of its columns."""
+
+
+def made_of(codes: Node) -> Codes:
+    """What the codes of a OneHot are made of."""
+    if isinstance(codes.op, Lookup) or _is_taken(codes):
+        return "found"
+    return "floats" if before_cast(codes).type.is_float else "integers"
+
+
+def _is_taken(codes: Node) -> bool:
+    """Whether the codes are a column that was taken from a table."""
+    table = codes.inputs[0].op if isinstance(codes.op, t.Take) else None
+    return isinstance(table, Constant) and table.value.ndim == 1 and codes.type.columns == 1
 
 
 def table_sum(coded: Sequence[Coded], bias: Array | None, dtype: DType) -> Node:
@@ -50,12 +63,11 @@ def _places(coded: Coded, tables: list[Array]) -> Node:
     op, codes, weights = coded
     used = np.unique(op.source)
     start = sum(map(len, tables))
-    if isinstance(codes.op, t.Take) and isinstance(codes.inputs[0].op, Constant) and codes.type.columns == 1:
-        values = codes.inputs[0].op.value
-        if values.ndim == 1:
-            tables.append(_rows(values, op, weights))
-            place = codes.inputs[1]
-            return t.cast(t.add(place, start) if start else place, "i32")
+    if _is_taken(codes):
+        table, place = codes.inputs
+        assert isinstance(table.op, Constant)
+        tables.append(_rows(table.op.value, op, weights))
+        return t.cast(t.add(place, start) if start else place, "i32")
     if isinstance(codes.op, Lookup):
         inner = codes.op
         found = np.unique(np.concatenate([inner.codes.ravel(), inner.unknown, inner.missing]))
@@ -78,27 +90,18 @@ def _is_dense(values: Array) -> bool:
 
 
 def _counted(op: OneHot, codes: Node, weights: Array, tables: list[Array], values: list[Array], start: int) -> Node:
-    """The places of codes that are integers close together. In a column's table, row 0 is for all smaller numbers, the last row
-    for all larger ones, and the row before that for NaN."""
-    dtype, is_float = op.value.dtype, codes.type.is_float
-    least, most, starts = (np.zeros(len(values), dtype) for _ in range(3))
+    """The places of codes that are integers close together. In a column's table, row 0 is for all smaller numbers, fractions, and NaN; the
+    last row is for all larger numbers. If NaN is a category somewhere, it has a row behind that."""
+    below, above, starts = (np.zeros(len(values), np.int32) for _ in range(3))
+    tells_missing = codes.type.is_float and bool(np.isnan(op.value).any())
     for i, (j, known) in enumerate(zip(np.unique(op.source), values, strict=True)):
-        least[i], most[i], starts[i] = known[0] - 1, known[-1] + 1, start
+        below[i], above[i], starts[i] = known[0] - 1, known[-1] + 1, start
         column, rows = _of_column(op, j), weights[op.source == j]
-        tables.append(_rows(np.arange(least[i], most[i] + 1, dtype=dtype), column, rows))
-        if is_float:
+        tables.append(_rows(np.arange(below[i], above[i] + 1, dtype=op.value.dtype), column, rows))
+        if tells_missing:
             tables[-1] = np.concatenate([tables[-1], rows[np.isnan(column.value)].sum(axis=0, keepdims=True)])
         start += len(tables[-1])
-    first = (starts - least).astype(np.int32)
-    inside = t.minimum(t.maximum(codes, least), most)
-    if not is_float:
-        return t.add(t.cast(inside, "i32"), first)
-    missing = t.isnan(codes)
-    whole = t.cast(t.where(missing, t.constant(least), inside), "i32")
-    place = t.where(t.equal(t.cast(whole, codes.type.dtype), codes), whole, t.constant(least.astype(np.int32)))
-    if np.isnan(op.value).any():
-        place = t.where(missing, t.constant((most + 1).astype(np.int32)), place)
-    return t.add(place, first)
+    return places_of(codes, below, above, starts - below, tells_missing)
 
 
 def _looked_up(op: OneHot, codes: Node, weights: Array, tables: list[Array], values: list[Array], start: int) -> Node:
