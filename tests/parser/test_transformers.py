@@ -33,7 +33,16 @@ GAPS = np.where(RANDOM.random(X.shape) < 0.2, np.nan, X)
         (lambda x: x if (x > 0).any() else -x, ".any of the array"),
         (lambda x: math.sqrt(x), "single numbers"),
         (lambda x: np.asarray(x) * 2, "single numbers"),
-        (lambda x: x / x.shape[0], "np.divide"),
+        (lambda x: x / x.shape[0], "computes with the number of rows"),
+        (lambda x: 1 / len(x) * x, "computes with the number of rows"),
+        (lambda x: x * math.log(x.shape[0]), "computes with the number of rows"),
+        (lambda x: x * np.log(x.shape[0]), "computes with the number of rows"),
+        (lambda x: x + np.ones(x.shape), "computes with the number of rows"),
+        (lambda x: x if x.shape[0] == 1 else -x, "asks for it. No row depends on how many rows come with it."),
+        (lambda x: x if x.shape != (1, 3) else -x, "or asks for it"),
+        (lambda x: x if x.shape[0] in (1, 2) else -x, "or asks for it"),
+        (lambda x: x if x.shape[0] else -x, "or asks for it"),
+        (lambda x: x * getattr(x, "size", 1), ".size of the array"),
         (lambda x: np.round(x, 1), "np.round"),
         (lambda x: np.arctan(x), "arctan"),
         (lambda x: np.sort(x, axis=1), "np.sort"),
@@ -49,6 +58,23 @@ def test_functions_that_cannot_be_traced_are_refused(function: object, reason: s
     with pytest.raises(hbc.UnsupportedOperatorError) as refused:
         hbc.convert(FunctionTransformer(function), "numpy", X)
     assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * 2 if x.shape == (-x).shape else x,
+        lambda x: x - x.sum(axis=1).reshape(x.shape[0], 1),
+        lambda x: x * x.shape[1],
+        lambda x: x.toarray() if hasattr(x, "toarray") else x + 1,
+    ],
+)
+def test_shapes_may_be_compared_and_taken_over(function: Any) -> None:
+    """Equal shapes counted as different, so that another branch was compiled."""
+    model = FunctionTransformer(function)
+    compiled = hbc.convert(model, "numpy", X)
+    for rows in (X, X[:1]):
+        np.testing.assert_array_equal(compiled.transform(rows), model.transform(rows))
 
 
 def test_a_function_of_floats_rejects_integers_when_they_come() -> None:

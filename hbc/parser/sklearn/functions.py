@@ -25,16 +25,31 @@ from hbc.parser.sklearn.shared.ufuncs import ADVICE, EXACT, ONLY_BOOLS, ONLY_FLO
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 from hbc.parser.walk import handed_through
 
+OF_ROWS = "No row depends on how many rows come with it. Where this number is always the same, write the number itself."
 REDUCTIONS: dict[str, Rule] = {"sum": t.sum_, "max": t.max_, "min": t.min_}
 
 
 class _Rows:
-    """Stands for the number of rows in a shape. It has no operations, since nothing may depend on it."""
+    """Stands for the number of rows in a shape. It equals itself, and all that asks for more is refused, since no result may depend on it:
+    `x.shape[0] == 1` that was False here would be another function for one row."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Rows) or self._refuse()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise Refusal("its function computes with the number of rows, or asks for it.", OF_ROWS)
+
+    __hash__ = __bool__ = __index__ = __int__ = __float__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __array__ = _refuse
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _refuse
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = _refuse
 
 
 class _NoAttribute(Refusal, AttributeError):
-    """Refuses an attribute that arrays have but Traced does not. As an
-    AttributeError, it makes `hasattr` False and `getattr` give its default."""
+    """Refuses an attribute that arrays do not have, or a protocol of numpy's. As an AttributeError, it makes `hasattr` False and `getattr`
+    give its default, as for an array."""
 
 
 class Traced:
@@ -61,12 +76,16 @@ class Traced:
         return len(self.node.type.shape)
 
     def __getattr__(self, name: str) -> Any:
-        raise _NoAttribute(f"its function uses .{name} of the array.", ADVICE)
+        kind = Refusal if hasattr(np.ndarray, name) and not name.startswith("__") else _NoAttribute
+        raise kind(f"its function uses .{name} of the array.", ADVICE)
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise Refusal("its function looks at single numbers or at the number of rows, or writes into its input.", ADVICE)
+        raise Refusal("its function looks at single numbers, or writes into its input.", ADVICE)
 
-    __bool__ = __len__ = __iter__ = __float__ = __int__ = __index__ = __setitem__ = __array__ = __contains__ = _refuse
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    __bool__ = __iter__ = __float__ = __int__ = __index__ = __setitem__ = __array__ = __contains__ = _refuse
     __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = _refuse
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -108,7 +127,8 @@ class Traced:
         return _clip(self.usage, self, min, max)
 
     def reshape(self, *shape: Any) -> Traced:
-        flat = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        flat = tuple(-1 if isinstance(size, _Rows) else size for size in sizes)
         if self.ndim != 1 or flat != (-1, 1):
             raise Refusal(f"its function reshapes the array to {flat}.", ADVICE)
         return Traced(t.reshape(self.node, "N", 1), self.usage)
