@@ -309,7 +309,7 @@ class Builder:
         other = [name for name in {**here, **found.made_by} if here.get(name) != found.made_by.get(name)]
         if other:
             theirs, ours = (
-                ", ".join(f"{name} {versions.get(name, 'missing'):.20}" for name in other) for versions in (found.made_by, here)
+                ", ".join(f"{name} {versions.get(name, 'none'):.40}" for name in other) for versions in (found.made_by, here)
             )
             return None, f"not used: it was made by {theirs}, and here is {ours}"
         return found, f"that for {level} is used"

@@ -46,8 +46,9 @@ def file_shelf(store: AnyStore, graph: LazyGraph, settings: Mapping[str, Any]) -
 
 def made_by(backend: str) -> dict[str, str]:
     """What compiles and runs the code of a saved model here: hbc, a digest of its programs, and the backend's libraries with their
-    versions. Raises BackendUnavailableError."""
-    return {"hbc": VERSION, "programs": programs(), **code_versions(backend)}
+    versions; and $HBC_WITHOUT, which leaves out passes, if it is set. Raises BackendUnavailableError."""
+    without = os.environ.get("HBC_WITHOUT", "")
+    return {"hbc": VERSION, "programs": programs(), **code_versions(backend), **({"HBC_WITHOUT": without} if without else {})}
 
 
 # --- that it runs --------------------------------------------------------------------------------------------------------

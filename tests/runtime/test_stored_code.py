@@ -189,6 +189,15 @@ def test_code_of_other_versions_is_not_used(made: str, folder: Path, monkeypatch
     assert re.search(f"not used: it was made by {made} [^,]+, and here is {made} of another day", loaded.explain())
 
 
+@pytest.mark.usefixtures("has_v3")
+def test_code_of_other_passes_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was not, and `explain` said that it was."""
+    monkeypatch.setenv("HBC_WITHOUT", "PruneTrees")
+    loaded = hbc.load(folder / "model.hbc", trust_code=True)
+    assert without_code(loaded)
+    assert "not used: it was made by HBC_WITHOUT none, and here is HBC_WITHOUT PruneTrees\n" in loaded.explain()
+
+
 def test_programs_are_told_apart_by_their_contents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By content alone: not by the time of the last change, as the cache on this computer does."""
     digests = []
