@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hbc.engines.worker import arrow_method
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, shown
 
 if TYPE_CHECKING:
     import polars
@@ -41,9 +41,11 @@ def predict(
     import pyarrow as pa
 
     method = arrow_method(model, methods, class_names)
-    chosen = method.columns if columns is None else [columns] if isinstance(columns, (str, pl.Expr)) else list(columns)
+    chosen = method.columns if columns is None else [columns] if isinstance(columns, (str, pl.Expr)) else _listed(columns)
     if chosen is None:
         raise ValueError("columns: found None, expected the names of the columns, since the model knows none")
+    if not chosen or not all(isinstance(each, (str, pl.Expr)) for each in chosen):
+        raise ValueError(f"columns: found {shown(columns)}, expected names or expressions of Polars, one or several")
     empty = pl.DataFrame(method.schema.empty_table())
     single = empty.width == 1
     name = method.methods[0]
@@ -57,3 +59,11 @@ def predict(
 
     dtype = empty.dtypes[0] if single else pl.Struct(empty.schema)
     return pl.struct(chosen).map_batches(function, return_dtype=dtype, is_elementwise=True).alias(name)
+
+
+def _listed(columns: Any) -> list[Any]:
+    """The elements of an iterable; of anything else none."""
+    try:
+        return list(columns)
+    except TypeError:  # no iterable, or an array without axes
+        return []

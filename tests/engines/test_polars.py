@@ -52,6 +52,12 @@ def test_one_column_needs_no_list() -> None:
         np.testing.assert_allclose(frame.select(predict(compiled, columns=columns))["predict"], X[:, 0] * 2, atol=1e-12)
 
 
+@pytest.mark.parametrize("columns", [np.array("age"), 3, [3], (), b"age", [["age"]], {"age": 1}.values()])
+def test_columns_that_are_none_are_refused(columns: Any) -> None:
+    with pytest.raises(ValueError, match=r"columns: found .*, expected names or expressions of Polars, one or several"):
+        predict(people()[1], columns=columns)
+
+
 def test_categories_chunks_and_no_rows() -> None:
     model, compiled = people()
     frame = FRAME_POLARS.with_columns(pl.col("town").cast(pl.Categorical))
