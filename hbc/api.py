@@ -104,6 +104,7 @@ def convert(
         >>> bool((model.predict(X) == forest.predict(X)).all())
         True
     """
+    model = _opened(model)  # before a backend that is not installed is complained of
     builder = builder_of(backend, device, strategy, batch_size, threads, target)
     return compiled(parsed(model, X, iteration_range), builder)._warmed(warm_up)
 
@@ -123,7 +124,6 @@ def parsed(model: Any, X: Any = None, iteration_range: Any = None) -> Parsed:
     """The first half of `hbc.convert`, which needs no compiler. Raises its errors for the model and the sample."""
     rounds = checked(iteration_range)
     model = _opened(model)
-    _require_model(model)
     return parse(model, None if X is None or registry.items_of(model) else describe(X), rounds)
 
 
@@ -314,11 +314,12 @@ def _strategy(strategy: Any, backend: str) -> str:
 
 def _opened(model: Any) -> Any:
     """The model itself; for the bytes of an ONNX model, or the path of a file, the model read from it. Raises ArtifactError for a file
-    that holds no fitted model, or a pickle (which the caller has to load)."""
+    that holds no fitted model, or a pickle (which the caller has to load); and what `_require_model` raises."""
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return files.read_onnx(bytes(model))
-    if isinstance(model, (str, os.PathLike)):
-        return files.read_model(os.fsdecode(model))
+        model = files.read_onnx(bytes(model))
+    elif isinstance(model, (str, os.PathLike)):
+        model = files.read_model(os.fsdecode(model))
+    _require_model(model)
     return model
 
 

@@ -72,6 +72,7 @@ MAY_IMPORT = {
         "ir.store",
         "errors",
         "api",
+        "cache.levels",
         "cache.store",
         "compiler.base",
         "compiler.tvm.run.folder",

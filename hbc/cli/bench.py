@@ -50,7 +50,7 @@ def bench(
     with progress(f"reading {path.name}", quiet) as tell:
         table = data.read(path)
         tell(f"reading {model.name}")
-        source = _with_one_thread(source_of(model, trust))
+        source = _with_one_thread(source_of(model, trust, also=()))
         usable = {name for name, available in hbc.backends().items() if available}
         chosen = sorted(usable, key=list(hbc.backends()).index) if backends is None else names_in("--backends", backends)
         first = hbc.convert(source, chosen[0], device=device or "cpu", threads=_threads(chosen[0]))

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import hbc
+from hbc.cache.levels import LEVELS
 from hbc.cli import data
 from hbc.cli.models import conversion, is_saved, require_file, require_folder, require_new, source_of
 from hbc.cli.terminal import AsJson, Clock, Device, Quiet, Trust, backends, names_in, print_json, progress
@@ -21,6 +22,7 @@ from hbc.errors import ArtifactError
 
 WRITTEN = ".hbc, .onnx, .pt, .pt2, .so, .o or .a"
 """The suffixes of files that `hbc convert` writes, for messages."""
+TARGET = """a target of TVM as JSON, such as '{"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu"}'"""
 
 Methods = Annotated[
     str | None, typer.Option(help="The methods of an exported file, with commas between them. By default all that it can hold.")
@@ -140,7 +142,7 @@ def convert(
     _require_writable(model, output)
     export_options = _chosen(methods=methods, dtype=dtype, opset=opset, plain=plain, columns=columns, name=name, header=header)
     convert_options = _given(strategy=strategy, threads=threads, batch_size=batch_size)
-    wanted = _parsed(target)
+    wanted = _parsed(target, suffix)
     if suffix in EXPORTS:
         if backend in BACKENDS and suffix not in BACKENDS[backend].exports:
             raise ValueError(f"--backend: found {backend}, expected {EXPORTS[suffix]} or none, since it writes {suffix} files")
@@ -150,10 +152,6 @@ def convert(
     else:
         if export_options:
             raise ValueError(f"{output}: found {_flags(export_options)}, which only exported files take ({', '.join(EXPORTS)})")
-        if isinstance(wanted, str):
-            raise ValueError(
-                f"--target: found {target!r}, expected a target of TVM as JSON for a .hbc file. To put code for {target} into it: --code."
-            )
         convert_options |= _given(target=wanted)
     if saved and (unfit := _flags([*convert_options, *_given(sample=sample, iteration_range=iteration_range)])):
         raise ValueError(f"{model}: found {unfit}, which a saved model has settled already. Convert the fitted model anew.")
@@ -312,14 +310,21 @@ def _pair(text: str | None) -> Any:
         return text
 
 
-def _parsed(target: str | None) -> Any:
-    """A target of TVM as JSON; a name as it is."""
-    if target is None or not target.lstrip().startswith("{"):
-        return target
-    try:
-        return json.loads(target)
-    except ValueError:
-        raise ValueError(f"--target: found {target!r}, expected a name or JSON") from None
+def _parsed(target: str | None, suffix: str) -> Any:
+    """What --target says for a file of this suffix: a target of TVM as JSON; for a library a name too, as it is. Raises ValueError."""
+    if target is None:
+        return None
+    if target.lstrip().startswith("{"):
+        try:
+            return json.loads(target)
+        except ValueError:
+            raise ValueError(f"--target: found {target!r}, expected {TARGET}") from None
+    if suffix == ".hbc":
+        level = f" To put code for {target} into it: --code {target}." if target in LEVELS else ""
+        raise ValueError(f"--target: found {target!r}, expected {TARGET} for a .hbc file.{level}")
+    if EXPORTS[suffix] == "tvm" and target not in (*LEVELS, "native"):
+        raise ValueError(f"--target: found {target!r}, expected one of {', '.join(LEVELS)}, native; or {TARGET}")
+    return target
 
 
 def _flags(names: Iterable[str]) -> str:

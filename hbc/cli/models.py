@@ -55,13 +55,13 @@ def require_folder(output: Path) -> None:
         raise ArtifactError(path=str(output), found="no such folder", expected="an existing folder to write to")
 
 
-def source_of(path: Path, trust: bool) -> Any:
+def source_of(path: Path, trust: bool, also: tuple[str, ...] = (".hbc",)) -> Any:
     """The fitted model in a file of another library. What the library warns of is printed: scikit-learn does for pickles of another
-    version. Raises ArtifactError, without what the library itself prints about the file."""
+    version. also: further suffixes that the command takes. Raises ArtifactError, without what the library itself prints about the file."""
     require_file(path)
     with without_noise(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        model = read_model(path, trust)
+        model = read_model(path, trust, (*READERS, *also))
     for text in dict.fromkeys(_said(warning.message) for warning in caught if issubclass(warning.category, UserWarning)):
         warned(f"{path}: {text}")
     return model

@@ -54,7 +54,7 @@ def verify(
     with progress(f"reading {data.name_of(path)}", quiet) as tell:
         rows = data.read(path)
         tell(f"reading {model.name}")
-        source = source_of(model, trust)
+        source = source_of(model, trust, also=())
         tell(f"loading {compiled.name}")
         loaded = hbc.load(compiled, device, backend)
         rows = data.suited(path, rows, loaded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,17 @@ EXTRAS = {
 }
 """How hbc's extras install the library that a module needs."""
 PICKLES = (".pkl", ".pickle", ".joblib")
+DATA = tuple(suffix for suffix in READERS if suffix not in PICKLES)
+"""The suffixes of files that run no code when they are read."""
 
 
-def read_model(path: str | Path, trust: bool = False) -> Any:
+def read_model(path: str | Path, trust: bool = False, expected: Iterable[str] = DATA) -> Any:
     """The fitted model in a file: a LightGBM text model, an XGBoost model (JSON or UBJSON), a CatBoost model (.cbm), an ONNX
     model, or, only with `trust`, a pickle.
 
-    Unpickling runs whatever code the file contains, so it is refused unless the caller vouches for the file. Raises
-    ArtifactError for a file that cannot be read, FileNotFoundError where there is none.
+    Unpickling runs whatever code the file contains, so it is refused unless the caller vouches for the file. expected: the suffixes that
+    the caller takes, for the message of another one. Raises ArtifactError for a file that cannot be read, FileNotFoundError where there is
+    none.
     """
     path = Path(path)
     if not path.exists():
@@ -52,14 +56,9 @@ def read_model(path: str | Path, trust: bool = False) -> Any:
         raise ArtifactError(path=str(path), found="a directory", expected="a file with a fitted model")
     module = READERS.get(path.suffix.lower())
     if module is None:
-        advice = "A model saved by hbc is ready: hbc.load reads it." if path.suffix == ".hbc" else ""
-        expected = f"one of {', '.join(READERS)}"
-        raise ArtifactError(
-            path=str(path),
-            found=f"the suffix {path.suffix!r}" if path.suffix else "no suffix",
-            expected=expected,
-            advice=advice,
-        )
+        advice = "A model saved by hbc is ready: hbc.load reads it." if path.suffix.lower() == ".hbc" else ""
+        found = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
+        raise ArtifactError(path=str(path), found=found, expected=f"one of {', '.join(expected)}", advice=advice)
     if path.suffix.lower() in PICKLES and not trust:
         raise ArtifactError(
             path=str(path),

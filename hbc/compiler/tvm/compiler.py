@@ -144,7 +144,7 @@ class TvmCompiler(Compiler):
         methods = GraphMethods(join_sets(graph), options, where)
         if where.cuda and where.missing is not None and options.target is None:
             advice = (
-                f"{ELSEWHERE} To compile here, and not run, name the GPU: target={{'kind': 'cuda', 'arch': '{where.arch}'}}."
+                f'{ELSEWHERE} To compile here, and not run, name the GPU: target={{"kind": "cuda", "arch": "{where.arch}"}}.'
             )
             if where.number and machine("cuda", None).missing is None:
                 advice = "The first GPU is device='cuda:0'."

@@ -101,6 +101,13 @@ def test_models_without_code_say_what_is_missing(serving: Path, tmp_path: Path) 
     assert "not read, since hbc.load was not told to trust it" in said
 
 
+def test_what_is_no_model_is_said_before_what_is_missing(serving: Path) -> None:
+    """`hbc.convert(3)` complained of TVM."""
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import hbc; hbc.convert({})"
+    for model, said in {"3": "builtins.int at model: it is not a model", "'no.txt'": "no.txt: no such file"}.items():
+        assert said in alone(serving, ok=False, code=code.format(model))
+
+
 def test_the_folder_has_the_same_programs(serving: Path) -> None:
     """Otherwise code that was saved here would not be used there."""
     there = alone(

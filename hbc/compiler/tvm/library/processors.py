@@ -38,7 +38,7 @@ def target_named(name: str) -> dict[str, Any]:
             found=repr(name),
             expected=f"one of {', '.join(map(repr, (*NAMED, 'native')))}",
             where="target",
-            advice="A dict names any other of TVM's targets: {'kind': 'llvm', 'mtriple': …, 'mcpu': …}.",
+            advice='A dict names any other of TVM\'s targets: {"kind": "llvm", "mtriple": …, "mcpu": …}.',
         )
     return dict(NAMED[name])
 

@@ -319,7 +319,7 @@ def machine(device: str, target: Mapping[str, Any] | None) -> Machine:
         number = min(int(number_of_gpu or 0), 2**31 - 1)  # TVM takes 32 bits
         options = {"kind": "cuda", "arch": _arch(number), **(target or {})}
         if options["kind"] != "cuda":
-            raise _wrong_kind(options["kind"], "'cuda'", "{'kind': 'cuda', 'arch': 'sm_90'}")
+            raise _wrong_kind(options["kind"], "'cuda'", '{"kind": "cuda", "arch": "sm_90"}')
         return Machine(tuple(sorted(_frozen(options).items())), cuda=True, number=number)
     if device.lower() != "cpu":
         raise BackendUnavailableError(backend="tvm", reason=f"it has no device {device!r}, only 'cpu' and 'cuda'")
@@ -329,11 +329,12 @@ def machine(device: str, target: Mapping[str, Any] | None) -> Machine:
     if options["kind"] == "cuda":
         return Machine(tuple(sorted(_frozen(options).items())), cuda=True)
     if options["kind"] != "llvm":
-        raise _wrong_kind(options["kind"], "'llvm' or 'cuda'", "{'kind': 'llvm', 'mcpu': 'haswell'}")
+        raise _wrong_kind(options["kind"], "'llvm' or 'cuda'", '{"kind": "llvm", "mcpu": "haswell"}')
     return Machine(tuple(sorted(_frozen(options).items())))
 
 
 def _wrong_kind(kind: Any, expected: str, example: str) -> InvalidInputError:
+    """example: a dict as Python reads it, and also JSON, since the command line takes that."""
     advice = f"A target is a dict such as {example}."
     return InvalidInputError(found=f"kind {kind!r}", expected=expected, where="target", advice=advice)
 

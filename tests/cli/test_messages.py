@@ -1,0 +1,87 @@
+"""What commands say of files, processors and sizes is what they take and have."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+from sklearn.linear_model import LogisticRegression  # noqa: E402
+from test_commands import run  # noqa: E402
+
+import hbc  # noqa: E402
+from hbc.cache.store import Store  # noqa: E402
+from hbc.cli.machine import _size  # noqa: E402
+from hbc.parser.files import DATA, PICKLES  # noqa: E402
+
+X = np.random.default_rng(0).normal(size=(50, 3))
+
+
+@pytest.fixture
+def pickled(tmp_path: Path) -> Path:
+    path = tmp_path / "model.pkl"
+    path.write_bytes(pickle.dumps(LogisticRegression().fit(X, X[:, 0] > 0)))
+    return path
+
+
+def expected(suffixes: tuple[str, ...]) -> str:
+    return f"found the suffix '.bin', expected one of {', '.join(suffixes)}."
+
+
+def test_each_caller_lists_the_suffixes_that_it_takes(pickled: Path) -> None:
+    """The command line listed no .hbc, and Python pickles, which it refuses."""
+    path = pickled.rename(pickled.with_suffix(".bin"))
+    np.save(path.with_name("rows.npy"), X)
+    for command in ("convert", "explain", "tune"):
+        assert expected((*DATA, *PICKLES, ".hbc")) in run(command, path, ok=False)
+    assert expected((*DATA, *PICKLES)) in run("bench", path, path.with_name("rows.npy"), ok=False)
+    with pytest.raises(hbc.ArtifactError) as error:
+        hbc.convert(path)
+    assert str(error.value).endswith(expected(DATA))
+    with pytest.raises(hbc.ArtifactError, match=r"A model saved by hbc is ready: hbc\.load reads it"):
+        hbc.convert(path.rename(path.with_suffix(".HBC")))
+
+
+@pytest.mark.parametrize(
+    ("output", "target", "said"),
+    [
+        ("m.so", "nonsense", "found 'nonsense', expected one of x86-64-v4, x86-64-v3, x86-64-v2, aarch64, native; or a target"),
+        ("m.so", "{kind", "found '{kind', expected a target of TVM as JSON, such as '{\"kind\": "),
+        (
+            "m.hbc",
+            "nonsense",
+            'expected a target of TVM as JSON, such as \'{"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu"}\' for',
+        ),
+        ("m.hbc", "aarch64", "To put code for aarch64 into it: --code aarch64."),
+        ("m.o", '{"kind": "c"}', 'A target is a dict such as {"kind": "llvm", "mcpu": "haswell"}.'),
+    ],
+)
+def test_targets_are_advised_as_the_command_line_takes_them(pickled: Path, output: str, target: str, said: str) -> None:
+    pytest.importorskip("tvm")
+    found = run("convert", pickled, "--trust", "-o", pickled.with_name(output), "--target", target, ok=False)
+    assert said in found
+    assert "--code nonsense" not in found
+    if "such as " in found:
+        example = found[found.index('{"') : found.index("}", found.index('{"')) + 1]
+        assert json.loads(example)["kind"] == "llvm"
+
+
+def test_the_cache_says_small_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of 100,000 bytes was "at most 0 MB"."""
+    monkeypatch.setenv("HBC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HBC_CACHE_LIMIT", "100000")
+    Store(tmp_path / "cache" / "code").put(b"x" * 36)
+    assert "1 files, 36 bytes of at most 100.0 kB" in run("cache", "info")
+    assert "deleted 1 files, 36 bytes" in run("cache", "clear")
+    assert list(map(_size, (0, 999, 1_000, 999_949, 1 << 20, 1 << 30))) == [
+        "0 bytes",
+        "999 bytes",
+        "1.0 kB",
+        "999.9 kB",
+        "1.0 MB",
+        "1,073.7 MB",
+    ]
