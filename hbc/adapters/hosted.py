@@ -13,7 +13,7 @@ from hbc.serve.failures import Failure
 from hbc.serve.limits import Limits
 from hbc.serve.served import Served
 from hbc.serve.statistics import Statistics
-from hbc.serve.tensors import Tensor, asked_outputs, output_tensors, request_of
+from hbc.serve.tensors import Tensor, asked_outputs, output_tensors, request_of, shape_of, text
 
 FILE = "model.hbc"
 """The name of a model's file in the folders that servers give."""
@@ -38,6 +38,16 @@ class Hosted:
         methods = asked_outputs(self.served, outputs)
         request = request_of(self.served, given, methods, self.limits, None, clock())
         return output_tensors(request, self._outputs(request), outputs)
+
+    @staticmethod
+    def tensor(name: str, datatype: str, shape: Sequence[int], data: Sequence[Any]) -> Tensor:
+        """The tensor of a list of values, as other servers have read it from JSON or from gRPC, flat or nested; None is a missing value.
+        Raises Failure for values that the datatype does not hold."""
+        from hbc.serve.lists import from_list  # needs orjson, which arrays do not
+
+        texts = datatype == "BYTES" and any(isinstance(each, bytes) for each in data)
+        values = [text(name, each) if isinstance(each, bytes) else each for each in data] if texts else list(data)
+        return from_list(name, datatype, shape_of(name, shape), values, missing=True)
 
     def json(self, body: bytes, method: str | None = None) -> bytes:
         """The answer to a body of plain JSON, as `hbc serve` takes it: {"record": {…}}, {"records": […]}, {"columns": {…}} or

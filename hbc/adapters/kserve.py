@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import struct
 from typing import Any
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ from kserve.protocol.infer_type import InferOutput, InferRequest, InferResponse
 from hbc.adapters.hosted import Failure, Hosted, Tensor
 from hbc.serve.jsonable import jsonable
 from hbc.serve.served import Outputs
-from hbc.serve.tensors import metadata
+from hbc.serve.tensors import metadata, text
 
 
 class HbcModel(kserve.Model):
@@ -97,15 +98,20 @@ class HbcModel(kserve.Model):
 
 
 def _tensor(given: Any) -> Tensor:
-    values = np.asarray(given.as_numpy())
+    """Raises Failure for data that the datatype and the shape do not hold."""
+    if isinstance(given.data, list):
+        return Hosted.tensor(given.name, given.datatype, given.shape, given.data)
+    try:
+        values = np.asarray(given.as_numpy())  # of bytes, or an array of another program
+    except (ValueError, TypeError, OverflowError, struct.error) as error:
+        raise Failure(
+            "invalid", f"input {given.name!r}: found data that is no {given.datatype}{given.shape}: {error}."
+        ) from error
     if given.datatype == "BYTES":
         texts = np.empty(values.shape, object)
-        try:
-            texts.ravel()[:] = [text.decode() if isinstance(text, bytes) else text for text in values.ravel().tolist()]
-        except UnicodeDecodeError as error:
-            raise Failure("invalid", f"input {given.name!r}: found bytes that are no UTF-8 text, expected strings.") from error
+        texts.ravel()[:] = [text(given.name, each) if isinstance(each, bytes) else each for each in values.ravel().tolist()]
         values = texts
-    return Tensor(given.name, given.datatype, values.reshape(given.shape))
+    return Tensor(given.name, given.datatype, values)
 
 
 if __name__ == "__main__":

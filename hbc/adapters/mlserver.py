@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import mlserver
-import numpy as np
-from mlserver.codecs import NumpyCodec, StringCodec
+from mlserver.codecs import Base64Codec, NumpyCodec
 from mlserver.errors import MLServerError
 from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, ResponseOutput
 from mlserver.utils import get_model_uri
@@ -42,17 +42,14 @@ class HbcModel(mlserver.MLModel):
 
 
 def _tensor(given: Any) -> Tensor:
-    """An input as its datatype and shape say. Content types of MLServer are not asked for: a column is a tensor."""
+    """An input as its datatype and shape say. Of MLServer's content types only base64 counts: it changes what the strings are."""
     datatype = given.datatype.value if hasattr(given.datatype, "value") else str(given.datatype)
-    try:
-        if datatype == "BYTES":
-            values = np.empty(len(texts := StringCodec.decode_input(given)), object)
-            values[:] = texts
-        else:
-            values = np.asarray(NumpyCodec.decode_input(given))
-        return Tensor(given.name, datatype, values.reshape(given.shape))
-    except (ValueError, TypeError, OverflowError) as error:
-        raise Failure("invalid", f"input {given.name!r}: found data that is no {datatype}{given.shape}: {error}.") from error
+    values = given.data.root
+    if datatype == "BYTES" and given.parameters is not None and given.parameters.content_type == Base64Codec.ContentType:
+        values = Base64Codec.decode_input(given)
+    elif not isinstance(values, Sequence) or isinstance(values, str):
+        values = [values]  # MLServer takes a single value for a list of one
+    return Hosted.tensor(given.name, datatype, given.shape, values)
 
 
 def _output(tensor: Tensor) -> ResponseOutput:

@@ -179,7 +179,9 @@ def _read(served: Served, tensors: Sequence[Tensor]) -> tuple[Form, Any, int]:
 
 def _columns(tensors: Sequence[Tensor]) -> Mapping[str, Array]:
     """Name → values [rows]. Raises Failure for other shapes, and for a name that comes twice."""
-    rows = tensors[0].values.shape[0] if tensors[0].values.ndim else 0
+    if not tensors[0].values.ndim:
+        raise Failure("invalid", f"input {tensors[0].name!r}: found the shape [], expected [rows] or [rows, 1].")
+    rows = tensors[0].values.shape[0]
     columns: dict[str, Array] = {}
     for tensor in tensors:
         values = tensor.values

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import numpy as np
 
 from hbc.serve.documents import described, parsed, written
 from hbc.serve.engine import Answer, Request
 from hbc.serve.failures import Failure
 from hbc.serve.jsonable import jsonable
 from hbc.serve.limits import Limits
+from hbc.serve.lists import from_list
 from hbc.serve.messages import Head, Reply
 from hbc.serve.numbers import MANY, STAND_IN, cut_out
 from hbc.serve.plans import LONGEST, MARK, Wanted, one_row
@@ -168,7 +166,7 @@ def _tensors(inputs: list[Any], raw: bytes | memoryview | None) -> list[Tensor]:
         shape = _shape(name, each.get("shape"))
         size = _parameters(each, f"inputs[{number}].parameters").get("binary_data_size")
         if size is None:
-            tensors.append(_of_list(name, each.get("datatype"), shape, each.get("data")))
+            tensors.append(from_list(name, each.get("datatype"), shape, each.get("data")))
             continue
         if raw is None or type(size) is not int or not 0 <= size <= len(raw) - place:
             left = 0 if raw is None else len(raw) - place
@@ -190,60 +188,6 @@ def _shape(name: str, shape: Any) -> tuple[int, ...]:
     if type(shape) is not list or set(map(type, shape)) - {int}:
         raise Failure("invalid", f"input {name!r}: found the shape {described(shape)}, expected a list of sizes.")
     return shape_of(name, shape)
-
-
-def _of_list(name: str, datatype: Any, shape: tuple[int, ...], data: Any) -> Tensor:
-    """The tensor of JSON's data, flat or nested. Raises Failure for values that the datatype does not hold exactly, but for the rounding of
-    numbers to FP32 and FP16."""
-    dtype = dtype_of(name, datatype)
-    if type(data) is np.ndarray and data.size == math.prod(shape):
-        with np.errstate(over="ignore"):
-            return Tensor(name, datatype, data.astype(dtype, copy=False).reshape(shape))
-    if type(data) is np.ndarray:
-        data = data.tolist()
-    if type(data) is not list:
-        raise Failure("invalid", f"input {name!r}: found {described(data)} as data, expected a list.")
-    flat = _flat(data, shape, name)
-    if datatype == "BYTES":
-        wrong = next((value for value in flat if type(value) is not str), None) if set(map(type, flat)) - {str} else None
-        expected = "strings"
-        values = np.empty(len(flat), object)
-        values[:] = flat
-        bad = bool(set(map(type, flat)) - {str})
-    elif datatype.startswith("FP"):
-        expected = "numbers"
-        bad = bool(set(map(type, flat)) - {int, float})
-        wrong = next((value for value in flat if type(value) not in (int, float)), None) if bad else None
-        if not bad:
-            with np.errstate(over="ignore"):
-                values = np.array(flat, np.float64).astype(dtype)
-    else:
-        kind = bool if datatype == "BOOL" else int
-        least, most = (0, 1) if kind is bool else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
-        expected = "true or false" if kind is bool else f"integers from {least} to {most}"
-        bad = bool(set(map(type, flat)) - {kind}) or (bool(flat) and not (least <= min(flat) and max(flat) <= most))
-        wrong = next((v for v in flat if type(v) is not kind or not least <= v <= most), None) if bad else None
-        if not bad:
-            values = np.array(flat, dtype)
-    if bad:
-        raise Failure("invalid", f"input {name!r}: found {described(wrong)} in the data of {datatype}, expected {expected}.")
-    return Tensor(name, datatype, values.reshape(shape))
-
-
-def _flat(data: list[Any], shape: tuple[int, ...], name: str) -> list[Any]:
-    """The values in order. Raises Failure where they are not as many as the shape says."""
-    count = math.prod(shape)
-    levels = 0
-    while data and type(data[0]) is list and levels < len(shape) - 1:
-        if any(type(part) is not list or len(part) != shape[levels + 1] for part in data) or (
-            levels == 0 and len(data) != shape[0]
-        ):
-            raise Failure("invalid", f"input {name!r}: found nested data of other sizes, expected {list(shape)}.")
-        data = [value for part in data for value in part]
-        levels += 1
-    if len(data) != count:
-        raise Failure("invalid", f"input {name!r}: found {len(data)} values, expected {count} for the shape {list(shape)}.")
-    return data
 
 
 # --- answers -----------------------------------------------------------------------------------------------------------

@@ -47,3 +47,18 @@ def records(rows: int) -> list[dict[str, Any]]:
 
 def close(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(np.asarray(found, float), expected, rtol=1e-5, atol=1e-6)
+
+
+LISTS: dict[str, tuple[str, list[int], list[Any], str]] = {
+    "whole": ("INT64", [1], [2.5], "found 2.5 in the data of INT64, expected integers"),
+    "small": ("UINT8", [1], [300], "found 300 in the data of UINT8, expected integers from 0 to 255"),
+    "large": ("INT64", [1], [10**30], "found 10+ in the data of INT64, expected integers"),
+    "larger": ("FP64", [1], [10**400], "found an integer that is too large for FP64"),
+    "numeral": ("FP64", [1], ["31"], "found '31' in the data of FP64, expected numbers"),
+    "null": ("INT64", [1], [None], "found null in the data of INT64, expected integers"),
+    "number": ("BYTES", [1], [3], "found 3 in the data of BYTES, expected strings"),
+    "bytes": ("BYTES", [1], [b"\xff"], "found bytes that are no UTF-8 text"),
+    "few": ("FP64", [3], [1.0], r"found 1 values, expected 3 for the shape \[3\]"),
+    "negative": ("FP64", [-1], [1.0], r"found the shape \[-1\]"),
+}
+"""Lists that are no tensors: (datatype, shape, values, what is said). numpy makes 2 of 2.5, and 31.0 of "31"."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hosted_models import FRAME, MIXED, NUMBERS, X, close, records, saved
+from hosted_models import FRAME, LISTS, MIXED, NUMBERS, X, close, records, saved
 
 pytest.importorskip("orjson")
 
@@ -46,6 +46,23 @@ def test_tensors(mixed: Hosted, tmp_path: Path) -> None:
     close(found.values, NUMBERS.predict_proba(X[:3]))
 
 
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_that_are_no_tensors(name: str) -> None:
+    datatype, shape, values, said = LISTS[name]
+    with pytest.raises(Failure, match=f"input 'age': {said}"):
+        Hosted.tensor("age", datatype, shape, values)
+
+
+def test_lists_are_tensors() -> None:
+    """Flat or nested, of strings or their bytes; None is a missing value, for which the protocol itself has no word."""
+    numbers = Hosted.tensor("X", "FP32", [2, 2], [[1, None], [2.5, 3]]).values
+    np.testing.assert_array_equal(numbers, np.array([[1, np.nan], [2.5, 3]], np.float32))
+    assert Hosted.tensor("X", "BYTES", [2, 2], [b"K\xc3\xb6ln", "Ulm", None, ""]).values.tolist() == [
+        ["Köln", "Ulm"],
+        [None, ""],
+    ]
+
+
 def test_rows(mixed: Hosted) -> None:
     assert mixed.rows(records(3)).tolist() == MIXED.predict(FRAME[:3]).tolist()
     close(mixed.rows(records(3), "predict_proba"), MIXED.predict_proba(FRAME[:3]))
@@ -55,6 +72,7 @@ def test_what_the_model_rejects_is_a_failure(mixed: Hosted) -> None:
     for call in (
         lambda: mixed.tensors(tensors(1)[:2]),
         lambda: mixed.tensors(tensors(1), ["nothing"]),
+        lambda: mixed.tensors([Tensor("age", "FP64", np.array(1.0)), *tensors(1)[1:]]),
         lambda: mixed.rows([{"age": 3}]),
         lambda: mixed.rows(records(1), "nothing"),
         lambda: mixed.json(b"{"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hosted_models import FRAME, MIXED, NUMBERS, X, close, records, saved
+from hosted_models import FRAME, LISTS, MIXED, NUMBERS, X, close, records, saved
 from ports import free_port
 
 pytest.importorskip("kserve")
@@ -65,6 +65,26 @@ def test_version_2(tmp_path: Path) -> None:
         close(shares.as_numpy(), MIXED.predict_proba(FRAME[:rows]))
     with pytest.raises(InvalidInput, match="nothing"):
         model.predict(request(2, ("nothing",)))
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_that_are_no_tensors(name: str, tmp_path: Path) -> None:
+    """Most were errors of status 500, and 2.5 became 2."""
+    datatype, shape, values, said = LISTS[name]
+    bad = request(1, ())
+    bad.inputs[0] = InferInput("age", shape, datatype, values)
+    with pytest.raises(InvalidInput, match=f"input 'age': {said}"):
+        ready(tmp_path, "mixed").predict(bad)
+
+
+def test_bytes_of_another_length(tmp_path: Path) -> None:
+    bad = request(2, ())
+    for place, shape in {0: [3], 1: [2, 2]}.items():
+        bad.inputs[place].shape = shape
+        with pytest.raises(InvalidInput, match="found data that is no FP64"):
+            ready(tmp_path, "mixed").predict(bad)
+        bad = request(2, ())
+        bad.inputs[0], bad.inputs[1] = bad.inputs[1], bad.inputs[0]
 
 
 def test_the_server(tmp_path: Path, server: Any) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hosted_models import FRAME, MIXED, NUMBERS, X, close, saved
+from hosted_models import FRAME, LISTS, MIXED, NUMBERS, X, close, saved
 from ports import free_port
 
 pytest.importorskip("mlserver")
 
 import mlserver
-from mlserver.codecs import NumpyCodec, StringCodec
+from mlserver.codecs import Base64Codec, NumpyCodec, StringCodec
 from mlserver.settings import ModelParameters, ModelSettings
-from mlserver.types import InferenceRequest, RequestOutput
+from mlserver.types import InferenceRequest, RequestInput, RequestOutput
 
 from hbc.adapters.mlserver import HbcModel
 
@@ -64,6 +64,23 @@ def test_what_the_model_rejects_has_status_400(tmp_path: Path) -> None:
         with pytest.raises(mlserver.errors.MLServerError) as caught:
             asyncio.run(model.predict(InferenceRequest(inputs=bad)))
         assert caught.value.status_code == 400
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_that_are_no_tensors(name: str, tmp_path: Path) -> None:
+    """2.5 became 2, and a number among strings the empty string."""
+    datatype, shape, values, said = LISTS[name]
+    given = RequestInput(name="age", datatype=datatype, shape=shape, data=values)
+    with pytest.raises(mlserver.errors.MLServerError, match=f"input 'age': {said}") as caught:
+        asyncio.run(ready(tmp_path, "mixed").predict(InferenceRequest(inputs=[given, *inputs(1)[1:]])))
+    assert caught.value.status_code == 400
+
+
+def test_base64_is_what_it_says(tmp_path: Path) -> None:
+    town = Base64Codec.encode_input("town", [each.encode() for each in FRAME["town"][:3]], use_bytes=False)
+    age, _, fare = inputs(3)
+    found = asyncio.run(ready(tmp_path, "mixed").predict(InferenceRequest(inputs=[age, town, fare])))
+    assert StringCodec.decode_output(found.outputs[0]) == MIXED.predict(FRAME[:3]).tolist()
 
 
 def test_the_server(tmp_path: Path, server: Any) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 pytest.importorskip("sklearn")
-from sklearn.linear_model import LogisticRegression  # noqa: E402
-from test_commands import run  # noqa: E402
+from sklearn.linear_model import LogisticRegression
+from test_commands import run
 
-import hbc  # noqa: E402
-from hbc.cache.store import Store  # noqa: E402
-from hbc.cli.machine import _size  # noqa: E402
-from hbc.parser.files import DATA, PICKLES  # noqa: E402
+import hbc
+from hbc.cache.store import Store
+from hbc.cli.machine import _size
+from hbc.parser.files import DATA, PICKLES
 
 X = np.random.default_rng(0).normal(size=(50, 3))
 

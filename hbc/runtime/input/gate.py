@@ -102,7 +102,7 @@ class Gate:
                 self._reject(array[start + row, place], start + row, place, columns[place], limits, count)
 
     def _reject(self, value: Any, row: int, place: int, column: int, limits: InputLimits, count: int) -> NoReturn:
-        owner = limits.owners[place] or "the model"
+        owner = limits.owners[place] or "The model"
         if isinstance(value, str):
             found, expected = "pandas.NA", "a string, None or NaN"
             advice = "The source library stops at it: pass X.astype(object).where(X.notna(), None)."
@@ -119,7 +119,7 @@ class Gate:
         raise InvalidInputError(found=f"{found} in row {row}{more}", expected=expected, where=at, advice=advice)
 
     def _too_few(self, rows: int) -> NoReturn:
-        owner = next((owner for limits, _ in self.inputs for owner in limits.owners if owner), "the model")
+        owner = next((owner for limits, _ in self.inputs for owner in limits.owners if owner), "The model")
         advice = f"{owner} rejects an input without them."
         if rows:
             advice = (
