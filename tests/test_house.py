@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "loaded": {"process", "compiler.base", "runtime.model", "loading"},
     "serve": {"errors", "lazy", "process", "version", "cache.store", "ir", "runtime", "loading"},
     "adapters": {"errors", "loading", "serve"},
-    "engines": {"errors", "lazy", "process", "loaded", "runtime"},
+    "engines": {"errors", "arguments", "lazy", "process", "loaded", "runtime"},
     "mlflow": {"errors", "version", "compiler.base", "runtime", "loading", "serve.examples", "serve.served"},
     "scoring": {"errors", "arguments", "lazy", "process", "version", "runtime.model", "loaded"},
     "api": {
@@ -72,8 +72,7 @@ MAY_IMPORT = {
         "ir.store",
         "errors",
         "api",
-        "cache.levels",
-        "cache.store",
+        "cache",
         "compiler.base",
         "compiler.tvm.run.folder",
         "parser.files",

@@ -22,6 +22,8 @@ from hbc.errors import ArtifactError
 
 WRITTEN = ".hbc, .onnx, .pt, .pt2, .so, .o or .a"
 """The suffixes of files that `hbc convert` writes, for messages."""
+LIBRARIES = (".so", ".o", ".a")
+"""The suffixes of C libraries."""
 TARGET = """a target of TVM as JSON, such as '{"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu"}'"""
 
 Methods = Annotated[
@@ -322,7 +324,7 @@ def _parsed(target: str | None, suffix: str) -> Any:
     if suffix == ".hbc":
         level = f" To put code for {target} into it: --code {target}." if target in LEVELS else ""
         raise ValueError(f"--target: found {target!r}, expected {TARGET} for a .hbc file.{level}")
-    if EXPORTS[suffix] == "tvm" and target not in (*LEVELS, "native"):
+    if suffix in LIBRARIES and target not in (*LEVELS, "native"):
         raise ValueError(f"--target: found {target!r}, expected one of {', '.join(LEVELS)}, native; or {TARGET}")
     return target
 
