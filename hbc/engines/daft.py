@@ -9,7 +9,7 @@ from typing import Any
 import daft
 import pyarrow as pa
 
-from hbc.engines.worker import WorkerMethod
+from hbc.engines.worker import WorkerMethod, require_data
 from hbc.runtime.model import CompiledModel
 
 
@@ -32,7 +32,8 @@ def score(
     compiled code lets other threads run, and nothing is copied.
 
     Only the columns that are needed are read. Rows keep their order. Raises ValueError for an unknown method, InvalidInputError if a
-    column is missing."""
+    column is missing, TypeError for other data."""
+    require_data("frame", frame, "column_names", "a DataFrame of Daft: daft.from_pandas makes one of pandas'")
     method = WorkerMethod(model, methods, keep, class_names)
     inputs = method.inputs(frame.column_names)
 

@@ -12,7 +12,7 @@ import distributed
 import pandas as pd
 import pyarrow as pa
 
-from hbc.engines.worker import WorkerMethod
+from hbc.engines.worker import WorkerMethod, require_data
 from hbc.errors import InvalidInputError
 from hbc.runtime.model import CompiledModel
 
@@ -33,7 +33,8 @@ def score(
     probabilities, instead of the classes.
 
     Only the columns that are needed are read. Dask replaces a worker that dies, and computes its partitions again. Partitions and rows
-    keep their order. Raises ValueError for an unknown method, InvalidInputError if a column is missing."""
+    keep their order. Raises ValueError for an unknown method, InvalidInputError if a column is missing, TypeError for other data."""
+    require_data("frame", frame, "map_partitions", "a DataFrame of Dask: dask.dataframe.from_pandas makes one of pandas'")
     method = WorkerMethod(model, methods, keep, class_names)
     data = frame[method.reads(frame.columns)]
     return data.map_partitions(_scored, dask.delayed(method, traverse=False), meta=_scored(data._meta, method))

@@ -10,7 +10,7 @@ from typing import Any
 import ray
 from ray.data import ActorPoolStrategy
 
-from hbc.engines.worker import WorkerMethod
+from hbc.engines.worker import WorkerMethod, require_data
 from hbc.runtime.model import CompiledModel
 
 
@@ -47,7 +47,8 @@ def score(
 
     Only the columns that are needed are read. Ray replaces an actor that dies, and gives its blocks to another. Rows come in the order of
     `dataset` if `ray.data.DataContext.get_current().execution_options.preserve_order` is true. Raises ValueError for an unknown method,
-    InvalidInputError if a column is missing."""
+    InvalidInputError if a column is missing, TypeError for other data."""
+    require_data("dataset", dataset, "map_batches", "a Dataset of Ray: ray.data.from_pandas makes one of a frame")
     method = WorkerMethod(model, methods, keep, class_names)
     columns = dataset.columns()
     data = dataset if columns is None else dataset.select_columns(method.reads(columns))  # None: it has no rows

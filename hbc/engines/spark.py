@@ -18,7 +18,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from hbc.engines.worker import WorkerMethod
+from hbc.engines.worker import WorkerMethod, require_data
 from hbc.process import cpus
 from hbc.runtime.model import CompiledModel
 
@@ -40,7 +40,8 @@ def score(
 
     Only the columns that are needed are read. Batches have `spark.sql.execution.arrow.maxRecordsPerBatch` rows. Spark replaces a worker
     that dies, and computes its partition again. Rows keep the order of `frame` in each partition. Raises ValueError for an unknown method,
-    InvalidInputError if a column is missing."""
+    InvalidInputError if a column is missing, TypeError for other data."""
+    require_data("frame", frame, "mapInArrow", "a DataFrame of Spark: spark.createDataFrame makes one of pandas'")
     method = WorkerMethod(model, methods, keep, class_names)
     names = method.reads(frame.columns)
     quoted = ["`" + name.replace("`", "``") + "`" for name in names]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from hbc.arguments import texts
 from hbc.errors import InvalidInputError, shown
 from hbc.lazy import cached_property
 from hbc.loaded import loaded_once
@@ -21,6 +22,12 @@ def arrow_method(model: CompiledModel, methods: str | Sequence[str] | None, clas
     if not isinstance(model, CompiledModel):
         raise TypeError(f"model: found {shown(model)}, expected a CompiledModel, as hbc.convert and hbc.load return it")
     return model.arrow(methods, class_names=class_names)
+
+
+def require_data(name: str, data: Any, attribute: str, expected: str) -> None:
+    """Raise TypeError, which names the argument, for data that lacks an attribute of this engine's."""
+    if not hasattr(data, attribute):
+        raise TypeError(f"{name}: found {shown(data)}, expected {expected}")
 
 
 class WorkerMethod:
@@ -48,9 +55,9 @@ class WorkerMethod:
             self._data = Path(model).read_bytes()
         self._digest = hashlib.sha256(self._data).hexdigest()
         self._model(loaded)
-        self._methods = methods if methods is None or isinstance(methods, str) else tuple(methods)
-        self._class_names = None if class_names is None else tuple(class_names)
-        self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
+        self._methods = None if methods is None else tuple(texts("methods", methods, "the name of a method, or several"))
+        self._class_names = None if class_names is None else tuple(texts("class_names", class_names, "a name for each class"))
+        self.keep = tuple(texts("keep", keep, "the name of a column, or several"))
         names = [*self.keep, *self.results.names]
         if twice := sorted({name for name in names if names.count(name) > 1}) if self.keep else []:
             raise ValueError(f"keep: found {twice[0]!r} twice among the columns of the answer, expected names that differ")

@@ -55,6 +55,8 @@ def test_the_index_stays_and_partitions_may_be_empty(model: Path) -> None:
 
 
 def test_what_is_refused(model: Path) -> None:
+    with pytest.raises(TypeError, match=r"frame: found .*of type DataFrame\), expected a DataFrame of Dask"):
+        score(TABLE.to_pandas(), model)
     frame = dd.from_pandas(TABLE.slice(0, 20).to_pandas(), npartitions=2)
     with pytest.raises(InvalidInputError, match="expected also 'fare'"):
         score(frame.drop(columns="fare"), model)

@@ -74,6 +74,10 @@ def test_what_is_refused(model: Path, tmp_path: Path) -> None:
         WorkerMethod(model, keep=["id", "id"])
     with pytest.raises(ValueError, match="'predict' twice"):
         WorkerMethod(model, keep="predict")
+    for argument in ("methods", "keep", "class_names"):
+        for wrong in (3, np.array("id"), [3]):
+            with pytest.raises(ValueError, match=f"{argument}: found .*, expected (the|a) name"):
+                WorkerMethod(model, **{argument: wrong})
     with pytest.raises(ValueError, match="'transform'"):
         WorkerMethod(model, "transform")
     with pytest.raises(FileNotFoundError):
