@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 import zipfile
 from collections.abc import Sequence
@@ -13,13 +14,16 @@ from hbc.cli.terminal import names_in, warned, without_noise
 from hbc.errors import ArtifactError
 from hbc.parser.files import PICKLES, READERS, read_model
 
+URL = ". A model is read from this computer, not from a URL: copy it here first"
+
 
 def require_file(path: Path, expected: str = "a file with a model") -> None:
     """Raise FileNotFoundError if there is nothing at `path`, ArtifactError if it is a directory."""
     if path.is_dir():
         raise ArtifactError(path=str(path), found="a directory", expected=expected)
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
+        url = re.match(r"[a-z][a-z0-9]+:/", str(path))  # pathlib takes one of two slashes away
+        raise FileNotFoundError(f"{path}: no such file{URL if url else ''}")
 
 
 def is_saved(path: Path) -> bool:

@@ -85,3 +85,10 @@ def test_the_cache_says_small_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "1.0 MB",
         "1,073.7 MB",
     ]
+
+
+def test_a_model_behind_a_url_is_not_read() -> None:
+    """It was "s3:/bucket/model.hbc: no such file"."""
+    for command in (["info"], ["explain"], ["score", "s3://bucket/sales", "-o", "out"], ["export", "-o", "m.onnx"]):
+        said = run(command[0], "s3://bucket/model.hbc", *command[1:], ok=False)
+        assert "no such file. A model is read from this computer, not from a URL: copy it here first" in said
