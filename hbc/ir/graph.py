@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import field, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
@@ -11,6 +11,7 @@ from weakref import ref
 
 import numpy as np
 
+from hbc.ir.alike import of_columns, with_all_columns
 from hbc.ir.coded_strings import CodedStrings, dense
 from hbc.ir.magnitudes import by_column
 from hbc.ir.ranges import Range
@@ -209,6 +210,14 @@ class Operator:
         if any(not np.array_equal(first, other) for other in others):
             return None
         return self._with({name: array[first] for name, array in self._arrays.items()}), first
+
+    def alike(self, node: Node) -> Any:
+        """Something hashable: nodes of equal ones compute their columns in the same way, and `joined` those of all. None: no such way."""
+        return of_columns(self, node)
+
+    def joined(self, nodes: Sequence[Node], operand: Callable[[int], Node]) -> Node:
+        """The columns of all these nodes, which are `alike`, side by side. `operand`: those of the operands with a number."""
+        return with_all_columns(nodes)(*map(operand, range(len(nodes[0].inputs))))
 
     def keeps(self, inputs: Sequence[Node]) -> bool:
         """`keeps_values` for these inputs: for a cast it hangs on their dtype."""

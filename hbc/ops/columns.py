@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from hbc.ir.alike import one_below_the_other, shifted
 from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.graph import Node, Operator, always, has_nan, operator
 from hbc.ir.rows import Rows
@@ -51,6 +53,12 @@ class SelectColumns(Operator):
     def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
         return SelectColumns(np.searchsorted(columns[0], self.indices[kept])), kept
 
+    def alike(self, node: Node) -> Any:
+        return ()
+
+    def joined(self, nodes: Sequence[Node], operand: Callable[[int], Node]) -> Node:
+        return SelectColumns(shifted(nodes, "indices"))(operand(0))
+
     def lower(self, x: Node) -> Node:
         return t.take(x, self.indices, axis=1)
 
@@ -87,6 +95,12 @@ class Rank(Operator):
         columns = [np.searchsorted(edges, column, side="left") for edges, column in zip(self.edges, x.T, strict=True)]
         ranks = np.stack(columns, axis=1) if columns else np.zeros(x.shape)
         return np.where(np.isnan(x), 0, ranks).astype(np.int32)  # searchsorted sorts NaN last
+
+    def alike(self, node: Node) -> Any:
+        return str(self.edges.dtype), self.edges.shape[1].bit_length()  # which is the number of steps of a search
+
+    def joined(self, nodes: Sequence[Node], operand: Callable[[int], Node]) -> Node:
+        return Rank(one_below_the_other([node.op.edges for node in nodes], [np.inf] * len(nodes)))(operand(0))  # type: ignore[attr-defined]
 
     def outermost(self) -> tuple[Array, Array]:
         edges = self.edges.astype(np.float64)
@@ -198,6 +212,9 @@ class Categorize(Operator):
             cached[None] = self.none
             object.__setattr__(self, "_code_table", cached)
         return cached
+
+    def alike(self, node: Node) -> Any:
+        return None  # it has one column
 
     def told_apart(self) -> Sequence[Array]:
         return (self.categories,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -207,6 +208,9 @@ class BSplines(Operator):
     def narrowed(self, kept: Array, columns: Sequence[Array], inputs: Sequence[Node]) -> tuple[Operator, Array]:
         gives = columns[0][:, None] * self.outputs + np.arange(self.outputs)
         return replace(self, knots=self.knots[columns[0]]), gives.ravel()
+
+    def alike(self, node: Node) -> Any:
+        return self.knots.shape[1], self.degree, self.period, self.outputs, self.spreads
 
     @property
     def count(self) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
+from hbc.ir.alike import one_below_the_other, shifted
 from hbc.ir.graph import Node, Operator, has_nan, operator
 from hbc.ir.magnitudes import magnitudes
 from hbc.ir.spans import Span, span_of
@@ -91,6 +92,19 @@ class Lookup(Operator):
             known = self.complete | (categories[place] == x[:, j])
             y[:, j] = np.where(known, codes[place], self.unknown[j])
         return np.where(np.isnan(x), self.missing, y) if x.dtype.kind == "f" else y
+
+    def alike(self, node: Node) -> Any:
+        """The columns that are looked up in the same way (`lower`), among about as many categories."""
+        dtypes = str(self.categories.dtype), str(self.codes.dtype)
+        return *dtypes, self.complete, self.complete or self._span() is None, self.codes.shape[1].bit_length()
+
+    def joined(self, nodes: Sequence[Node], operand: Callable[[int], Node]) -> Node:
+        ops: list[Lookup] = [node.op for node in nodes]  # type: ignore[misc]
+        categories = one_below_the_other([op.categories for op in ops], [op.categories[:, -1:] for op in ops])
+        last = [op.codes[:, -1:] if self.complete else op.unknown[:, None] for op in ops]
+        codes = one_below_the_other([op.codes for op in ops], last)
+        unknown, missing = (np.concatenate([getattr(op, name) for op in ops]) for name in ("unknown", "missing"))
+        return Lookup(categories, codes, unknown, missing, self.complete)(operand(0))
 
     def told_apart(self) -> Sequence[Array]:
         kind = self.categories.dtype
@@ -184,6 +198,13 @@ class OneHot(Operator):
         if x.type.is_float and np.isnan(self.value).any():
             hot = t.logical_or(hot, t.logical_and(t.isnan(chosen), t.constant(np.isnan(self.value))))
         return t.cast(hot, self.dtype)
+
+    def alike(self, node: Node) -> Any:
+        return str(self.value.dtype), self.dtype
+
+    def joined(self, nodes: Sequence[Node], operand: Callable[[int], Node]) -> Node:
+        values = np.concatenate([node.op.value for node in nodes])  # type: ignore[attr-defined]
+        return OneHot(shifted(nodes, "source"), values, self.dtype)(operand(0))
 
     def reads(self, kept: Array, inputs: Sequence[Node], finite: bool = False) -> tuple[Array, ...]:
         return (np.unique(self.source[kept]),)

@@ -6,14 +6,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from hbc.errors import Culprit, UnsupportedOperatorError
 from hbc.ir.graph import Constant, Graph, Input, Node
 from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.lazy import record
-from hbc.ops.tensor import Concat, Take, add
+from hbc.ops.tensor import Concat, Take
 from hbc.optimizer.host import in_numpy, on_host
 
 BEFORE = "inputs"
@@ -138,11 +136,7 @@ def join_codes(graph: Graph) -> Graph:
 
 def _looked_up_together(columns: tuple[Node, ...]) -> Node:
     """One look-up, in the tables of all columns one after the other, for the look-ups of each column in its own table."""
-    tables = [node.inputs[0].op.evaluate() for node in columns]
-    codes = Concat(1)(*(node.inputs[1] for node in columns))
-    sizes = [each.type.columns for each in codes.inputs]
-    starts = np.cumsum([0, *map(len, tables[:-1])]).repeat(sizes)
-    return Take(0)(Constant(np.concatenate(tables))(), add(codes, starts.astype(NUMPY_DTYPES[codes.type.dtype])))
+    return columns[0].op.joined(columns, lambda number: Concat(1)(*(node.inputs[number] for node in columns)))
 
 
 def _side_by_side(graph: Graph) -> set[Node]:

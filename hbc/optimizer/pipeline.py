@@ -12,6 +12,7 @@ from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph
 from hbc.ir.rewrite import Noted, without_facts
 from hbc.lazy import record
+from hbc.optimizer.columns.join import JoinColumns
 from hbc.optimizer.columns.select import PushSelection
 from hbc.optimizer.columns.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.host import PlaceFunctions
@@ -99,6 +100,11 @@ ORDER: tuple[Position, ...] = (
         CategoriesIntoTrees,
         lambda s: CategoriesIntoTrees(s.compiler),
         "after ChooseStrategy: a scan tests sets as fast as numbers, a walk does not",
+    ),
+    Position(
+        JoinColumns,
+        lambda s: JoinColumns(),
+        "after the passes that move operators into trees; before Lower, which makes many operators of one",
     ),
     Position(
         Lower, lambda s: Lower(s.compiler, s.options.device), "when all passes that match model operators are done", needed=True

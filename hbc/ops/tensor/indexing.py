@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from hbc.ir.graph import Node, never_negative, operator
+from hbc.ir.graph import Constant, Node, never_negative, operator
 from hbc.ir.narrow import SideBySide
 from hbc.ir.rows import Rows
 from hbc.ir.spans import Span, union
-from hbc.ir.types import Array, Dim, TensorType, require
+from hbc.ir.types import NUMPY_DTYPES, Array, Dim, TensorType, require
 from hbc.ops.tensor.base import TensorOperator
-from hbc.ops.tensor.elementwise import Minimum, divides_by_sum
+from hbc.ops.tensor.elementwise import Add, Minimum, divides_by_sum
 
 
 @operator
@@ -39,6 +40,20 @@ class Take(TensorOperator):
 
     def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
         return {1: range(int(inputs[0].type.shape[self.axis]))}
+
+    def alike(self, node: Node) -> Any:
+        """Columns that are each looked up in a table of their own."""
+        table, places = node.inputs
+        return table.type.shape[1:] if isinstance(table.op, Constant) and len(places.type.shape) == 2 else None
+
+    def joined(self, nodes: Sequence[Node], operand: Callable[[int], Node]) -> Node:
+        """One look-up, in the tables of all columns one after the other."""
+        tables = [node.inputs[0].op.evaluate() for node in nodes]
+        sizes = [node.inputs[1].type.columns for node in nodes]
+        first = np.cumsum([0, *map(len, tables[:-1])]).repeat(sizes)
+        places = operand(1)
+        shift = Constant(first.astype(NUMPY_DTYPES[places.type.dtype]))()
+        return self(Constant(np.concatenate(tables))(), Add()(places, shift))
 
     def never_negative(self, inputs: Sequence[Node]) -> bool:
         return never_negative(inputs[0])
@@ -142,6 +157,13 @@ class Reshape(TensorOperator):
 
     def evaluate(self, x: Array) -> Array:
         return x.reshape([len(x) if d == "N" else d for d in self.shape])
+
+    def alike(self, node: Node) -> Any:
+        return self.shape[2:]
+
+    def joined(self, nodes: Sequence[Node], operand: Callable[[int], Node]) -> Node:
+        columns = sum(int(node.type.shape[1]) for node in nodes)
+        return Reshape(("N", columns, *self.shape[2:]))(operand(0))
 
     def divides_by_sum(self, inputs: Sequence[Node]) -> bool:
         return divides_by_sum(inputs[0])
