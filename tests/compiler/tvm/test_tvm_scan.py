@@ -351,6 +351,9 @@ def test_thousands_of_thresholds(trees: int) -> None:
         (150, 1, 40, 4, {"kind": "llvm", "mcpu": "haswell"}),  # two tables of 16 bytes
         (700, 1, 40, 4, {"kind": "llvm", "mcpu": "haswell"}),
         (1000, 2, 40, 4, {"kind": "llvm", "mcpu": "haswell"}),
+        (30, 1, 150, 20, {"kind": "llvm", "mcpu": "haswell"}),  # two parts of planes, and three vectors of trees
+        (30, 3, 70, 60, {"kind": "llvm", "mcpu": "haswell"}),
+        (40, 1, 300, 100, {"kind": "llvm", "mcpu": "haswell"}),
         (700, 1, 40, 4, {"kind": "llvm", "mcpu": "x86-64-v2"}),  # row by row
         (40, 1, 200, 300, None),  # more than 256 planes
     ],
@@ -384,9 +387,16 @@ def test_category_sets(most: int, outputs: int, trees: int, width: int, target: 
     y = replace(op, strategy="scan")(t.concat([x, planes(x)]))
     executable = load_compiler("tvm").compile(Graph((x,), {"predict": (y,)}), CompileOptions(threads=1, target=target))
     assert isinstance(executable.methods.graph.outputs["predict"][0].op, CategoricalTrees)
-    for rows in (300, 100, 64, 7, 6, 5, 3, 2, 1):
-        expected = op.evaluate(np.concatenate([X[:rows], planes.evaluate(X[:rows])], axis=1))
-        np.testing.assert_allclose(executable.run("predict", [X[:rows]])[0], expected, rtol=1e-9, atol=1e-9)
+    for rows in (300, 100, 64, 31, 16, 7, 6, 5, 4, 3, 2, 1):
+        for part in (X[:rows], X[-rows:]):
+            expected = op.evaluate(np.concatenate([part, planes.evaluate(part)], axis=1))
+            np.testing.assert_allclose(executable.run("predict", [part])[0], expected, rtol=1e-9, atol=1e-9)
+    numbers = replace(op, strategy="scan", output="leaf", leaf_ids=np.concatenate([np.arange(c) for c in op.leaf_counts]))
+    graph = Graph((x,), {"predict": (numbers(t.concat([x, planes(x)])),)})
+    executable = load_compiler("tvm").compile(graph, CompileOptions(threads=1, target=target))
+    whole = numbers.evaluate(np.concatenate([X, planes.evaluate(X)], axis=1))
+    for rows in (300, 6, 3, 2, 1):
+        np.testing.assert_array_equal(executable.run("predict", [X[:rows]])[0], whole[:rows], strict=True)
 
 
 @pytest.mark.parametrize("values", [[[1 / 3, 2 / 3], [2 / 3, 1 / 3]], [[0.1, 0.9], [0.9, 0.1], [0.5, 0.5]]])

@@ -16,6 +16,7 @@ from hbc.ops.tree_ranks import RankedTrees
 TREES_IN_VECTOR = 64  # trees in a vector
 VECTORS_TOGETHER = 2  # vectors of trees in flight: independent chains that hide each other's latency
 FIELDS = 3  # bytes of a split: plane, rank, lo
+STEPS_IN_BYTE = 8  # splits whose category sets share a byte
 PAGE = 256  # planes that a byte numbers. Where there are more, a split has a fourth byte: the page of its plane
 BEFORE_ZERO = 0x80 - PART  # what brings the first number behind a part to 0x80, where a look-up gives 0
 MOST_BY_NUMBER, TREES_BY_NUMBER = 64, 8
@@ -61,7 +62,8 @@ class PackedLanes:
     row first[i] + n · step. Row i of `RankedTrees.leaves` is row rows[i] of the table. Other rows have zeros.
     outputs i64[64 · vectors]: the output that a tree adds to.
     masks u8[B, M]: one row for every bit of a column's categories; those of column c begin at mask_starts[c]. A row has one bit for each
-    split, in the order of `splits`: whether a row of x with that category goes right there. M is a multiple of 64.
+    split: whether a row of x with that category goes right there. Bit s % 8 of byte 64 · (s // 8) + lane is that of splits[s, :, lane], so
+    that no bytes are permuted. M is a multiple of 64.
     """
 
     together: int
@@ -146,10 +148,12 @@ def pack_lanes(ranked: RankedTrees, outputs: Array, sets: PackedSets | None, dia
 def _masks(sets: PackedSets, steps: int, tested: Array, step: Array, lane: Array) -> tuple[Array, Array]:
     """(`PackedLanes.masks`, `mask_starts`). Split i tests category set tested[i]; it stands at step[i] of `splits`, in lane[i]."""
     starts = np.cumsum(sets.counts) - sets.counts
-    masks = np.zeros((int(sets.counts.sum()), -(-steps // 8) * TREES_IN_VECTOR), np.uint8)
+    masks = np.zeros((int(sets.counts.sum()), -(-steps // STEPS_IN_BYTE) * TREES_IN_VECTOR), np.uint8)
+    byte, bit = step // STEPS_IN_BYTE * TREES_IN_VECTOR + lane, step % STEPS_IN_BYTE
     for column, (start, count) in enumerate(zip(starts, sets.counts, strict=True)):
-        mine = sets.set_column[tested] == column
-        right = sets.goes_right(tested[mine])[:, :count]
-        bits = (right << (lane[mine, None] % 8)).astype(np.uint8)
-        np.bitwise_or.at(masks[start : start + count].T, step[mine] * (TREES_IN_VECTOR // 8) + lane[mine] // 8, bits)
+        own = np.zeros((masks.shape[1], count), np.uint8)
+        for b in range(STEPS_IN_BYTE):  # splits of the same bit have different bytes
+            mine = (sets.set_column[tested] == column) & (bit == b)
+            own[byte[mine]] |= sets.goes_right(tested[mine])[:, :count].astype(np.uint8) << b
+        masks[start : start + count] = own.T
     return masks, starts.astype(np.int64)

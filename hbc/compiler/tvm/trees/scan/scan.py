@@ -42,7 +42,7 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import once_if, store
-from hbc.compiler.tvm.trees.categories import Codes, pack_sets
+from hbc.compiler.tvm.trees.categories import Codes, PackedSets, pack_sets
 from hbc.compiler.tvm.trees.leaves.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.leaves.leaves import WIDTHS, LeafGather, LeafParts, LeafTables, Leaves
@@ -58,7 +58,16 @@ from hbc.compiler.tvm.trees.pieces.pieces_scan import (
     scans_pairs,
 )
 from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
-from hbc.compiler.tvm.trees.ranks.planes import HALF, MOST_THRESHOLDS, ROWS_IN_VECTOR, ROWS_OF_PLANES, held, layout, rank_planes
+from hbc.compiler.tvm.trees.ranks.planes import (
+    HALF,
+    MOST_THRESHOLDS,
+    PART,
+    ROWS_IN_VECTOR,
+    ROWS_OF_PLANES,
+    held,
+    layout,
+    rank_planes,
+)
 from hbc.compiler.tvm.trees.scan.one_tree_scan import one_tree_scan, scans_one
 from hbc.compiler.tvm.trees.scan.packed_lanes import PAGE, TREES_IN_VECTOR, PackedLanes, pack_lanes
 from hbc.compiler.tvm.trees.scan.packed_trees import TREES_IN_GROUP, PackedTrees, pack_trees
@@ -69,6 +78,7 @@ from hbc.compiler.tvm.trees.scan.scan_few_rows import (
     NumberLanes,
     SumLanes,
     fits_lanes,
+    splits_in_lanes,
 )
 from hbc.compiler.tvm.trees.scan.scan_rest import RestLanes, rows_for_lanes
 from hbc.compiler.tvm.trees.scan.small_trees import small_trees
@@ -88,6 +98,8 @@ take 7.2 µs in lanes and 8.2 in a chunk, 8 rows 9.6 and 8.7, 16 rows 17.5 and 9
 FEW_ROWS_IN_PAGES = 16
 """The same for more than 256 planes. 200 trees of 31 leaves: 8 rows take 9.3 µs in lanes over 300 columns, 20 over 1,000; 12 rows in a
 chunk 17 and 43 (Sapphire Rapids)."""
+FEW_ROWS_WITH_SETS = (4, 8, 12, 17, 24, 32, 48, 64)
+"""The numbers that `few_rows_with_sets` gives: few, so that models share code."""
 MORE_ROWS_OF_OUTPUTS = 46
 """How many rows more these are if each output has one tree; a part of them if each has a few. A chunk begins and ends the sums of each
 output. 32 rows of 1,000 classes with a tree each take 59 µs in lanes and 98 in a chunk, of 300 classes with three trees each 29 and 39
@@ -116,6 +128,26 @@ def few_rows_in_lanes(large: bool, planes: int, chunk: int, trees: int, outputs:
     if outputs == 1 or values > 1 or trees < TREES_IN_VECTOR:
         return few
     return max(few, min(few + MORE_ROWS_OF_OUTPUTS * outputs // trees, chunk))
+
+
+def few_rows_with_sets(ranked: RankedTrees, sets: PackedSets, tested: int, dialect: Dialect) -> int:
+    """The same for ensembles with category sets: one of FEW_ROWS_WITH_SETS. tested: the sets that a chunk tests.
+
+    The times in nanoseconds were fitted on Zen 4 to 14 ensembles of 20 to 500 trees, 8 to 127 leaves and 10 to 900 categories, within a
+    sixth. They cross at 12 rows (20 trees), 31 (500 trees, a third of the splits test sets) and 49 (500 trees, nearly all); with AVX2 at 8,
+    19 and 29. Further parts are the look-ups of 16 bytes.
+    """
+    trees, splits, in_lanes, columns = len(ranked.leaf_counts), len(ranked.split_lo), splits_in_lanes(ranked), len(sets.columns)
+    parts_of_set = -(-sets.bytes.shape[1] // PART) - 1
+    parts = 0 if dialect.byte_permute else max(-(-ranked.planes // PART) - 1, 0)
+    if rows_of_chunk(dialect) == HALF:
+        chunk = 0.49 * splits + 2.0 * trees + (1.08 + 0.2 * parts_of_set) * tested
+        lanes = (0.036 + 0.01 * parts + 0.0015 * columns) * in_lanes + 0.3 * trees + 20
+    else:
+        chunk = 0.6 * splits + 4.6 * trees + (1.72 + (0.15 if dialect.byte_permute else 0.29) * parts_of_set) * tested
+        lanes = (0.03 + 0.008 * parts + 0.001 * columns) * in_lanes + 0.33 * trees + 20
+    few = min(max(chunk / lanes, FEW_ROWS_WITH_SETS[0]), rows_of_chunk(dialect))
+    return max(rows for rows in FEW_ROWS_WITH_SETS if rows <= few)
 
 
 def walking(steps: int) -> float:
@@ -226,7 +258,7 @@ class SumScan:
         self.in_patches = in_patches
         self.few_rows: Any
         if in_lanes:
-            self.few_rows = self._few_rows_in_lanes()
+            self.few_rows = self._few_rows_in_lanes(sets)
         else:
             self.few_rows = f.size(
                 self._few_rows_alone(patching(splits, op.n_trees, columns) if in_patches else walking(steps))
@@ -246,9 +278,11 @@ class SumScan:
             self.chunks = Chunks(f, self.several, self.few_rows, pairs)
             self.scanned = self.chunks.scanned
 
-    def _few_rows_in_lanes(self) -> int:
+    def _few_rows_in_lanes(self, sets: PackedSets | None) -> int:
         """`few_rows`, where the rows behind the chunks go in lanes."""
         op, ranked = self.op, self.ranked
+        if sets is not None and ranked.planes <= PAGE:
+            return few_rows_with_sets(ranked, sets, len(self.packed.sets), self.f.dialect)
         large, values = len(ranked.leaves) > 128 * len(ranked.leaf_counts), op.values.shape[1]
         return few_rows_in_lanes(large, ranked.planes, rows_of_chunk(self.f.dialect), op.n_trees, op.n_outputs, values)
 

@@ -15,6 +15,12 @@ Leaves are numbered so that the split at step j turns leaf lo into lo and, to th
 number for all 64 trees, so it isn't stored, which saves one byte of four. Where there are more than 256 planes, a split has a fourth byte
 after all: the page of its plane. A look-up takes a permutation for each two registers, and chooses by bits of the page.
 
+A split that tests a category set compares no rank (its rank is 255). It goes right if the row's mask has its bit. A byte of the mask has
+the bits of eight steps of one tree, so a step takes one bit of 64 consecutive bytes:
+
+    mask      = or of the masks of the row's categories                     # once a row
+    leaf      = where(leaf == lo, where(rank > split or mask & 1 << step % 8, j + 1, lo), leaf)
+
 AVX-512 VBMI permutes 64 bytes at once. AVX2 looks up among 16 bytes in two halves of 32 trees, so that up to 128 planes are fast
 enough: one row of 500 trees of 31 leaves takes 1.3 µs, where walks take 4.9 (Zen 3 at 3.1 GHz).
 
@@ -45,6 +51,7 @@ from hbc.compiler.tvm.trees.ranks.planes import PART, Layout, held
 from hbc.compiler.tvm.trees.scan.packed_lanes import (
     FIELDS,
     PAGE,
+    STEPS_IN_BYTE,
     TREES_IN_VECTOR,
     PackedLanes,
     compares_signed,
@@ -71,7 +78,13 @@ FEW_PLANES, SPLITS_OF_MANY_PLANES = 64, 6
 """More planes than FEW_PLANES: the splits scanned in the time of a step. Over 100 planes, 4 for a step, 1.9 and 2.7 µs; over 120, 7 for a
 step, 2.9 and 2.8, and 9 for a step, 2.3 and 2.2."""
 CYCLES_OF_STEP = 2.3  # of a step of a walk of one row
-MOST_MASK_BYTES = 4 << 20  # the most bytes of `PackedLanes.masks`: more would not stay in the cache
+MOST_MASK_BYTES = 32 << 20
+"""The most bytes of `PackedLanes.masks`. One row of 500 trees of 31 leaves and five columns of 900 categories, whose masks take 8 MB: 1.4
+µs, and walked 87 (Zen 4; 1.5 and 143 with VBMI)."""
+STEPS_OF_SET = 2
+"""The steps of a walk in the time of a category set: walks test all sets of a row, 1.1 ns each."""
+COLUMNS_OF_SPLIT = 24
+"""The columns of categories whose masks are joined in the time of a scan: 0.4 ns for 32 bytes, which are the bits of 256 splits."""
 HALF = TREES_IN_VECTOR // 2  # trees in a register of AVX2
 TREES_ADDED, TREES_ADDED_IN_HALVES = 8, 4
 """Trees whose leaves are read at once: their f64 fill a register of AVX-512, or of AVX2. More need more registers than there are."""
@@ -79,21 +92,27 @@ TREES_ADDED, TREES_ADDED_IN_HALVES = 8, 4
 
 def fits_lanes(op: TreeEnsemble, ranked: RankedTrees, sets: PackedSets | None, dialect: Dialect) -> bool:
     """Whether an ensemble can run here: bytes number the leaves, the processor looks up a byte for each tree among so many planes, and the
-    masks of category sets stay in the cache. With AVX2, and with more than 256 planes, also whether this is faster than walking."""
-    most = MOST_PLANES if dialect.byte_permute else MOST_PLANES_IN_HALVES if dialect.byte_lookup and sets is None else -1
+    masks of category sets take no more than MOST_MASK_BYTES. With AVX2, and with more than 256 planes, also whether this is faster than
+    walking."""
+    most = MOST_PLANES if dialect.byte_permute else MOST_PLANES_IN_HALVES if dialect.byte_lookup else -1
     if ranked.planes > most or int(ranked.leaf_counts.max(initial=1)) > MOST_LEAVES_IN_LANES:
         return False
-    if not dialect.byte_permute:
-        splits = np.sort(ranked.leaf_counts)[::-TREES_IN_VECTOR].sum() * TREES_IN_VECTOR
-        if not halves_pay(ranked.planes, int(splits), int(op.depths.sum())):
+    steps, splits = int(op.depths.sum()), splits_in_lanes(ranked)
+    if sets is not None:
+        # One bit a split, for each category.
+        if int(sets.counts.sum()) * splits > 8 * MOST_MASK_BYTES:
             return False
-    longest = int(np.sort(op.leaf_counts - 1)[::-TREES_IN_VECTOR].sum())
-    if ranked.planes > PAGE and not pages_pay(ranked.planes, longest, int(op.depths.sum())):
+        steps += STEPS_OF_SET * len(sets.set_column)
+        splits += splits * len(sets.columns) // COLUMNS_OF_SPLIT
+    if not dialect.byte_permute and not halves_pay(ranked.planes, splits, steps):
         return False
-    return (
-        sets is None
-        or int(sets.counts.sum() * np.sort(np.diff(ranked.starts))[::-TREES_IN_VECTOR].sum()) * 8 <= MOST_MASK_BYTES
-    )
+    longest = int(np.sort(op.leaf_counts - 1)[::-TREES_IN_VECTOR].sum())
+    return ranked.planes <= PAGE or pages_pay(ranked.planes, longest, steps)
+
+
+def splits_in_lanes(ranked: RankedTrees) -> int:
+    """The splits of all lanes, and one more each. A lane with a smaller tree, or with none, takes as long as the others."""
+    return int(np.sort(ranked.leaf_counts)[::-TREES_IN_VECTOR].sum()) * TREES_IN_VECTOR
 
 
 def halves_pay(planes: int, splits: int, steps: int) -> bool:
@@ -157,8 +176,9 @@ class Lanes:
             self.mask_size = f.size(packed.masks.shape[1])
             self.row_mask_size = few_sizes(packed.masks.shape[1]) + TREES_IN_VECTOR
             self.row_masks = T.alloc_buffer((ROWS_TOGETHER * self.row_mask_size,), "uint8")
-            lane = np.arange(TREES_IN_VECTOR)
-            self.byte_of_lane, self.bit_of_lane = f.own(lane // 8, "u8"), f.own(1 << lane % 8, "u8")
+            self.bit_of_step = f.own(np.repeat(1 << np.arange(STEPS_IN_BYTE, dtype=np.uint8), 8).view(np.int64), "i64")
+            self.mask_places = T.alloc_buffer((few_sizes(len(packed.mask_starts)),), "int64")
+            self.mask = T.alloc_buffer((TREES_IN_VECTOR,), "uint8")
 
     def run(self, row: Expr, rows: int) -> None:
         """Use the leaves of `rows` rows from `row` on. rows: 1 or ROWS_TOGETHER."""
@@ -226,13 +246,16 @@ class Lanes:
                 begin, end = (T.Bind(f.constant(self.ends, "i64", group * (together + 1) + phase + i)) for i in range(2))
                 store(right, tirx.Broadcast(tirx.Cast("uint8", begin + 1), HALF), origin, HALF)
                 with T.serial(begin, end) as step:
-                    at = (start + step * (together - phase)) * (self.fields * TREES_IN_VECTOR) + half * HALF
+                    block = start + step * (together - phase)
+                    at = block * (self.fields * TREES_IN_VECTOR) + half * HALF
                     place, split, lo = (f.constants(self.splits, "u8", at + i * TREES_IN_VECTOR, HALF) for i in range(FIELDS))
                     for row, candidate in enumerate(candidates[:rows]):
                         leaf = vector(candidate, origin, HALF)
                         rank = self._looked_up(origin + row * self.registers * TREES_IN_VECTOR, place)
-                        below = tirx.LT(as_signed(split, HALF), as_signed(rank, HALF))
-                        moved = tirx.Select(tirx.And(tirx.EQ(leaf, lo), below), vector(right, origin, HALF), leaf)
+                        goes = tirx.LT(as_signed(split, HALF), as_signed(rank, HALF))
+                        if self.codes is not None:
+                            goes = tirx.Or(goes, self._in_set(block, row, tirx.const(half * HALF, "int64"), HALF))
+                        moved = tirx.Select(tirx.And(tirx.EQ(leaf, lo), goes), vector(right, origin, HALF), leaf)
                         store(candidate, moved, origin, HALF)
                     store(right, tirx.Add(vector(right, origin, HALF), one), origin, HALF)
             for row, candidate in enumerate(candidates[:rows]):
@@ -270,26 +293,21 @@ class Lanes:
         It is the `or` of the masks of the row's categories, one of each column.
         """
         f = self.f
-        vectors = T.Bind(self.mask_size // TREES_IN_VECTOR)
         for r in range(rows):
-            with f.repeat(vectors) as i:
-                store(
-                    self.row_masks,
-                    tirx.Broadcast(tirx.const(0, "uint8"), TREES_IN_VECTOR),
-                    r * self.row_mask_size + i * TREES_IN_VECTOR,
-                    TREES_IN_VECTOR,
-                )
             with f.repeat(codes.count) as column:
                 # Some of the last four rows may not exist. Memory behind the last row may not hold a category's number, so it is not read.
                 there = tirx.Min(row + r, f.rows - 1) if r else row
                 bit = tirx.Cast("int64", codes.number[column * f.block + there])
-                start = T.Bind((f.constant(self.mask_starts, "i64", column) + bit) * self.mask_size)
-                with f.repeat(vectors) as i:
-                    at = r * self.row_mask_size + i * TREES_IN_VECTOR
-                    mask = f.constants(self.masks, "u8", start + i * TREES_IN_VECTOR, TREES_IN_VECTOR)
-                    store(
-                        self.row_masks, tirx.bitwise_or(vector(self.row_masks, at, TREES_IN_VECTOR), mask), at, TREES_IN_VECTOR
-                    )
+                place = (f.constant(self.mask_starts, "i64", column) + bit) * self.mask_size
+                T.buffer_store(self.mask_places, place, [column])
+            with f.repeat(T.Bind(self.mask_size // TREES_IN_VECTOR)) as i, f.repeat(1) as origin:
+                store(self.mask, tirx.Broadcast(tirx.const(0, "uint8"), TREES_IN_VECTOR), origin, TREES_IN_VECTOR)
+                with f.repeat(codes.count) as column:
+                    own = f.constants(self.masks, "u8", self.mask_places[column] + i * TREES_IN_VECTOR, TREES_IN_VECTOR)
+                    both = tirx.bitwise_or(vector(self.mask, origin, TREES_IN_VECTOR), own)
+                    store(self.mask, both, origin, TREES_IN_VECTOR)
+                whole = vector(self.mask, origin, TREES_IN_VECTOR)
+                store(self.row_masks, whole, r * self.row_mask_size + i * TREES_IN_VECTOR, TREES_IN_VECTOR)
 
     def _split(self, member: int, rows: int, block: Expr, origin: Expr) -> None:
         """One step of 64 trees, for all rows."""
@@ -303,17 +321,25 @@ class Lanes:
             first = origin + r * self.registers * TREES_IN_VECTOR
             candidate = self.candidates[r * self.packed.together + member]
             leaf = vector(candidate, origin, TREES_IN_VECTOR)
-            if self.codes is None and (rows > 1 or f.dialect.only_avx2):
-                moves = tirx.And(tirx.EQ(leaf, lo), self._below(split, self._ranks(first, plane, page, at)))
+            below = self._below(split, self._ranks(first, plane, page, at))
+            in_set = None if self.codes is None else self._in_set(block, r, origin, TREES_IN_VECTOR)
+            if f.dialect.only_avx2 or (rows > 1 and in_set is None):
+                moves = tirx.And(tirx.EQ(leaf, lo), below if in_set is None else tirx.Or(below, in_set))
                 store(candidate, tirx.Select(moves, right, leaf), origin, TREES_IN_VECTOR)
                 continue
-            onward = tirx.Select(self._below(split, self._ranks(first, plane, page, at)), right, lo)
-            if self.codes is not None:
-                mask = vector(self.row_masks, r * self.row_mask_size + block * (TREES_IN_VECTOR // 8), TREES_IN_VECTOR)
-                mask = permute([mask], f.constants(self.byte_of_lane, "u8", origin, TREES_IN_VECTOR))
-                mask = tirx.bitwise_and(mask, f.constants(self.bit_of_lane, "u8", origin, TREES_IN_VECTOR))
-                onward = tirx.Select(tirx.LT(tirx.Broadcast(tirx.const(0, "uint8"), TREES_IN_VECTOR), mask), right, onward)
+            onward = tirx.Select(below, right, lo)
+            if in_set is not None:
+                onward = tirx.Select(in_set, right, onward)
             store(candidate, tirx.Select(tirx.EQ(leaf, lo), onward, leaf), origin, TREES_IN_VECTOR)
+
+    def _in_set(self, block: Expr, row: int, lane: Expr, lanes: int) -> Expr:
+        """Whether the category sets of a step send a row right, for the lanes from `lane` on. False for splits that compare a number."""
+        own = (block // STEPS_IN_BYTE) * TREES_IN_VECTOR + lane
+        bit = self.f.constant(self.bit_of_step, "i64", block % STEPS_IN_BYTE)
+        bit = tirx.reinterpret(f"uint8x{lanes}", tirx.Broadcast(bit, lanes // 8))
+        mask = tirx.bitwise_and(vector(self.row_masks, row * self.row_mask_size + own, lanes), bit)
+        # AVX2 has no test for other than 0, AVX-512 one that computes the `and` too.
+        return tirx.NE(mask, tirx.Broadcast(tirx.const(0, "uint8"), lanes)) if self.f.dialect.wide else tirx.EQ(mask, bit)
 
     def _below(self, split: Expr, rank: Expr) -> Expr:
         """Whether a vector of splits has ranks below those of a row."""
