@@ -11,6 +11,8 @@ import dask
 import distributed
 import pandas as pd
 import pyarrow as pa
+from distributed.comm.addressing import parse_address
+from distributed.comm.registry import get_backend
 
 from hbc.engines.worker import WorkerMethod, require_data
 from hbc.errors import InvalidInputError
@@ -64,18 +66,23 @@ def map_tasks(function: Callable[[Any], Any], tasks: Sequence[Any], workers: int
     with contextlib.ExitStack() as stack:
         client = _client(stack, workers, address)
         futures = client.map(_call, list(tasks), function=client.scatter(function, broadcast=True), pure=False)
+        with client.as_current():
+            completed = distributed.as_completed(futures)
         try:
-            for future in distributed.as_completed(futures):
+            for future in completed:
                 yield future.result()
         finally:
             client.cancel(futures)
 
 
 def _client(stack: contextlib.ExitStack, workers: int | None, address: str | None) -> Any:
-    """The client of `map_tasks`. What is started for it ends with `stack`."""
+    """The client of `map_tasks`. What is started for it ends with `stack`. It is not the process's default: one that cannot connect would
+    stay that, and every other computation of Dask would fail."""
     if address is not None:
         try:
-            return stack.enter_context(distributed.Client(address))
+            scheme, _ = parse_address(address, strict=True)
+            get_backend(scheme)
+            return stack.enter_context(distributed.Client(address, set_as_default=False))
         except ValueError as error:
             raise ValueError(
                 f"engine_address: found {address!r} ({error}), expected that of a cluster, such as tcp://host:8786"
@@ -85,7 +92,7 @@ def _client(stack: contextlib.ExitStack, workers: int | None, address: str | Non
     except ValueError:  # this process is connected to none
         options = {"n_workers": workers, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
         cluster = stack.enter_context(distributed.LocalCluster(**options))
-        return stack.enter_context(distributed.Client(cluster))
+        return stack.enter_context(distributed.Client(cluster, set_as_default=False))
 
 
 def _call(task: Any, function: Callable[[Any], Any]) -> Any:

@@ -299,7 +299,7 @@ def test_older_measurements_are_fitted_to_the_work_of_their_time() -> None:
 def test_processors_that_were_measured_have_times_of_their_own() -> None:
     """The others have those that fit all of them together."""
     deep, times = benchmark.ensemble(replace(DEEP, leaves=1000, dtype="f32")), {}
-    for mcpu, costs in (("znver5", on("tvm", "znver5")), ("znver4", "tvm"), ("haswell", WITHOUT_AVX512)):
+    for mcpu, costs in (("znver5", on("tvm", "znver5")), ("icelake-server", "tvm"), ("haswell", WITHOUT_AVX512)):
         options = CompileOptions(target={"kind": "llvm", "mcpu": mcpu})
         times[mcpu] = load_compiler("tvm").estimates(deep, options, (1,))["walk"]
         assert times[mcpu] == estimates(costs, deep, {"walk": benchmark.work_of(costs)["walk"]}, (1,))["walk"]

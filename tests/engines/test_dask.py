@@ -75,12 +75,15 @@ def test_what_is_refused(model: Path) -> None:
 def test_an_address_that_is_none(
     model: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    """A cluster was started here instead, and nothing said so."""
+    """A cluster was started here instead, and nothing said so. Nor does a client stay that cannot compute anything."""
     monkeypatch.setattr(distributed, "LocalCluster", None)
     with pytest.raises(
         ValueError, match=rf"engine_address: found '{address}' .*, expected that of a cluster, such as tcp://host:8786"
     ):
         hbc.score(model, files, tmp_path / "out", engine="dask", engine_address=address)
+    with pytest.raises(ValueError, match="No global client"):
+        distributed.get_client()
+    assert len(score(dd.from_pandas(TABLE.slice(0, 20).to_pandas(), npartitions=2), model).compute()) == 20
 
 
 def test_a_worker_is_killed(model: Path, files: Path, mortal: Path, monkeypatch: pytest.MonkeyPatch) -> None:

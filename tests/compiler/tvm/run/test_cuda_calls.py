@@ -148,7 +148,7 @@ def test_without_a_gpu_convert_says_so() -> None:
     with pytest.raises(hbc.BackendUnavailableError, match="no CUDA device") as caught:
         hbc.convert(forest(), "tvm", device="cuda")
     assert isinstance(caught.value, hbc.HbcError)
-    for part in ('hbc.load(path, device="cuda")', "target={'kind': 'cuda', 'arch': 'sm_90'}"):
+    for part in ('hbc.load(path, device="cuda")', 'target={"kind": "cuda", "arch": "sm_90"}'):
         assert part in str(caught.value)
 
 
