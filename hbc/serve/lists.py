@@ -26,34 +26,32 @@ def from_list(name: str, datatype: Any, shape: tuple[int, ...], data: Any, missi
         raise Failure("invalid", f"input {name!r}: found {described(data)} as data, expected a list.")
     flat = _flat(data, shape, name)
     taken: set[type]
+    bounds: tuple[int, int] | None = None  # of integers
     if datatype == "BYTES":
-        taken = {str, NoneType} if missing else {str}
-        expected = "strings"
+        taken, expected = {str}, "strings"
+    elif datatype.startswith("FP"):
+        taken, expected = {int, float}, "numbers"
+    elif datatype == "BOOL":
+        taken, expected = {bool}, "true or false"
+    else:
+        bounds = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        taken, expected = {int}, f"integers from {bounds[0]} to {bounds[1]}"
+    if missing and (datatype == "BYTES" or datatype.startswith("FP")):
+        taken.add(NoneType)
+    if set(map(type, flat)) - taken or (bounds and flat and not (bounds[0] <= min(flat) and max(flat) <= bounds[1])):
+        wrong = next(v for v in flat if type(v) not in taken or (bounds and not bounds[0] <= v <= bounds[1]))
+        raise Failure("invalid", f"input {name!r}: found {described(wrong)} in the data of {datatype}, expected {expected}.")
+    if datatype == "BYTES":
         values = np.empty(len(flat), object)
         values[:] = flat
-        bad = bool(set(map(type, flat)) - taken)
-        wrong = next((value for value in flat if type(value) not in taken), None) if bad else None
     elif datatype.startswith("FP"):
-        taken = {int, float, NoneType} if missing else {int, float}
-        expected = "numbers"
-        bad = bool(set(map(type, flat)) - taken)
-        wrong = next((value for value in flat if type(value) not in taken), None) if bad else None
-        if not bad:
-            try:
-                with np.errstate(over="ignore"):
-                    values = np.array(flat, np.float64).astype(dtype)
-            except OverflowError as error:  # of integers of 309 digits
-                raise Failure("invalid", f"input {name!r}: found an integer that is too large for {datatype}.") from error
+        try:
+            with np.errstate(over="ignore"):
+                values = np.array(flat, np.float64).astype(dtype)
+        except OverflowError as error:  # of integers of 309 digits
+            raise Failure("invalid", f"input {name!r}: found an integer that is too large for {datatype}.") from error
     else:
-        kind = bool if datatype == "BOOL" else int
-        least, most = (0, 1) if kind is bool else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
-        expected = "true or false" if kind is bool else f"integers from {least} to {most}"
-        bad = bool(set(map(type, flat)) - {kind}) or (bool(flat) and not (least <= min(flat) and max(flat) <= most))
-        wrong = next((v for v in flat if type(v) is not kind or not least <= v <= most), None) if bad else None
-        if not bad:
-            values = np.array(flat, dtype)
-    if bad:
-        raise Failure("invalid", f"input {name!r}: found {described(wrong)} in the data of {datatype}, expected {expected}.")
+        values = np.array(flat, dtype)
     return Tensor(name, datatype, values.reshape(shape))
 
 
