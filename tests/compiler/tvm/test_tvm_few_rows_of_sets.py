@@ -17,7 +17,7 @@ pytest.importorskip("tvm")
 from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.categories import CategoricalTrees, PackedSets, join_sets, pack_sets
 from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
-from hbc.compiler.tvm.trees.scan.scan import few_rows_with_sets
+from hbc.compiler.tvm.trees.scan.scan import few_rows_with_sets, many_nodes
 from hbc.compiler.tvm.trees.scan.scan_few_rows import MOST_MASK_BYTES, fits_lanes
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import RankedTrees
@@ -126,3 +126,23 @@ def test_sets_make_lanes_pay() -> None:
     assert not fits_lanes(op, ranked, PackedSets(**{**vars(sets), "counts": counts}), AVX2)
     few, many = (few_rows_with_sets(ranked, sets, tested, AVX2) for tested in (0, 10_000))
     assert 2 <= few < many <= 32
+
+
+@pytest.mark.parametrize("target", [None, {"kind": "llvm", "mcpu": "znver4"}], ids=["own", "znver4"])
+def test_large_trees_of_many_nodes(target: dict[str, str] | None) -> None:
+    """Trees of more than 256 leaves, and of so many nodes that rows alone would take patches, which test no sets."""
+    kinds = ["float"] * NUMBERS + ["c"]
+    X = rows_of(40, 6000, 0)[:, : NUMBERS + 1].astype(np.float32)
+    y = X[:, 0] * X[:, 1] + np.random.default_rng(9).normal(size=40)[X[:, NUMBERS].astype(int)]
+    data = xgb.DMatrix(X, y, feature_types=kinds, enable_categorical=True)
+    options = {"max_depth": 0, "max_leaves": 600, "grow_policy": "lossguide", "min_child_weight": 0, "eta": 0.05, "nthread": 1}
+    model = xgb.train({**options, "max_cat_to_onehot": 4}, data, 120)
+    compiled = hbc.convert(model, "tvm", threads=1, strategy="scan", target=target)
+    op, _, _ = trees_of(compiled)
+    assert int(op.leaf_counts.max()) > 256
+    assert many_nodes(int((op.leaf_counts - 1).sum()), op.n_trees)
+    odd = odd_rows(40, (np.nan,))[:, : NUMBERS + 1].astype(np.float32)
+    expected = model.predict(xgb.DMatrix(odd, feature_types=kinds, enable_categorical=True))
+    for rows in (1, 2, 5, 20, 63, 64, 65):
+        found = np.concatenate([compiled.predict(odd[i : i + rows]) for i in range(0, len(odd), rows)])
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6, err_msg=str(rows))

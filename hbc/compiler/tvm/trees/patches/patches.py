@@ -38,6 +38,7 @@ from hbc.compiler.tvm.nest.model_data import few_sizes
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.tir.vectors import look_up, prefetch, side_by_side, vector
+from hbc.compiler.tvm.trees.categories import n_features
 from hbc.compiler.tvm.trees.keys import Keys
 from hbc.compiler.tvm.trees.leaves.reached import Reached
 from hbc.compiler.tvm.trees.patches.packed_patches import (
@@ -67,8 +68,9 @@ rows of 100 extra-trees over 200 columns take 1.7 µs a row so, and 3.5 if each 
 
 
 def patchable(op: TreeEnsemble) -> bool:
-    """Whether `tree_patches` can run an ensemble: its thresholds are float32, and two bytes number the columns that are compared."""
-    return op.threshold.dtype == np.float32 and op.once(columns_of)[0].size <= MOST_COLUMNS
+    """Whether `tree_patches` can run an ensemble: its thresholds are float32, two bytes number the columns that are compared, and it has
+    no category sets."""
+    return op.threshold.dtype == np.float32 and n_features(op) is None and op.once(columns_of)[0].size <= MOST_COLUMNS
 
 
 def few_in_patches(rows: int, columns: int) -> bool:
