@@ -76,3 +76,27 @@ def test_none_among_numbers(features: str) -> None:
             model.transform(wrong)
         with pytest.raises(hbc.InvalidInputError):
             compiled.transform(wrong)
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names")
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("full", [(), (0, 3), (0, 1, 2, 3, 4)])
+def test_new_gaps_need_no_test_in_numpy(dtype: str, full: tuple[int, ...]) -> None:
+    """An indicator rejects NaN in columns that had none in fitting. The input's limits say so, and no guard computes the mask before."""
+    X = np.random.default_rng(0).normal(size=(40, 5)).astype(dtype)
+    gaps = X.copy()
+    for column in sorted(set(range(5)) - set(full)):
+        gaps[column :: column + 2, column] = np.nan
+    model = MissingIndicator().fit(gaps)
+    compiled = hbc.convert(model, "numpy")
+    for given in (gaps, gaps[:1], X, pd.DataFrame(gaps)):
+        np.testing.assert_array_equal(compiled.transform(given), model.transform(given))
+    assert not any(variant.facts.limits.guards for variant in compiled.variants.values())
+    for column in full:
+        wrong = gaps.copy()
+        wrong[7, column] = np.nan
+        for given in (wrong, wrong[7:8], wrong.astype(object), pd.DataFrame(wrong), pl.DataFrame(wrong)):
+            with pytest.raises(ValueError, match="have missing values in transform but have no missing values in fit"):
+                model.transform(given)
+            with pytest.raises(hbc.InvalidInputError, match=rf"X, column {column}: found NaN"):
+                compiled.transform(given)
