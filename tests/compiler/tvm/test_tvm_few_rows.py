@@ -1,4 +1,4 @@
-"""Scans of a few rows with AVX2: trees whose likeliest leaf has the same number lie together."""
+"""Scans of a few rows: trees whose likeliest leaf has the same number lie together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from hbc.compiler.tvm.trees.leaves.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.pieces.packed_pieces import PLANES_IN_UNITS
 from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
 from hbc.compiler.tvm.trees.scan.likely_leaves import leaf_rows, likeliest_leaves
-from hbc.compiler.tvm.trees.scan.packed_lanes import TREES_BY_NUMBER, TREES_IN_VECTOR, pack_lanes, trees_by_number
+from hbc.compiler.tvm.trees.scan.packed_lanes import (
+    TREES_BY_NUMBER,
+    TREES_IN_VECTOR,
+    order_of_trees,
+    pack_lanes,
+    trees_by_number,
+)
 from hbc.compiler.tvm.trees.scan.packed_trees import pack_trees
 from hbc.compiler.tvm.trees.scan.scan_few_rows import fits_lanes
 from hbc.ir.graph import Graph, Input
@@ -23,6 +29,7 @@ from hbc.ops.tree import TreeEnsemble
 from hbc.ops.tree_ranks import RankedTrees
 
 AVX2 = machine("cpu", {"mcpu": "haswell"}).dialect
+VBMI = machine("cpu", {"mcpu": "znver4"}).dialect
 
 
 def uneven(trees: int, leaves: int, features: int, dtype: str, vector: int = 1) -> TreeEnsemble:
@@ -52,6 +59,21 @@ def test_uneven_trees(
     for rows in (1, 2, 3, 4, 6, 16, 17, 32, 60):
         parts = [run("predict", [X[i : i + rows]])[0] for i in range(0, len(X), rows)]
         np.testing.assert_allclose(np.concatenate(parts), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("leaves", [30, 50])
+def test_trees_of_one_size_are_scanned_by_lanes_and_added_by_groups(leaves: int) -> None:
+    """Both have the trees in the order of their likeliest leaves, not in their own."""
+    rng = np.random.default_rng(leaves)
+    values = rng.normal(size=(500, 1))
+    op = join([random_tree(rng, leaves, 9, "f4", values, True) for _ in range(190)], rng.normal(size=1), None)
+    assert (np.diff(order_of_trees(ranked_trees(op), op.target, VBMI)) < 0).any()
+    X = rows_at_thresholds(rng, op, 70, 9)
+    x = Input("X", "f32", (N, 9))()
+    run = load_compiler("tvm").compile(Graph((x,), {"predict": (replace(op, strategy="scan")(x),)}), CompileOptions(threads=1))
+    for rows in (1, 2, 5, 8, 9, 31, 33, 63, 64, 65, 70):
+        (found,) = run.run("predict", [X[:rows]])
+        np.testing.assert_allclose(found, op.evaluate(X[:rows]), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("planes", [1, PLANES_IN_UNITS, PLANES_IN_UNITS + 1, 256, 257])
@@ -154,7 +176,7 @@ def test_the_likeliest_leaf() -> None:
 def test_trees_with_the_same_likeliest_leaf_lie_together() -> None:
     op = uneven(500, 30, 12, "f4")
     ranked = ranked_trees(op)
-    assert trees_by_number(ranked, AVX2) == TREES_BY_NUMBER
+    assert trees_by_number(ranked, op.target, AVX2) == TREES_BY_NUMBER
     assert fits_lanes(op, ranked, None, AVX2)
     packed = pack_lanes(ranked, op.target, None, AVX2)
     likely = np.full(packed.vectors * TREES_IN_VECTOR, -1)

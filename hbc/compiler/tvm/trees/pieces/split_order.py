@@ -59,10 +59,12 @@ class Lockstep:
         return table
 
 
-def lockstep(ranked: RankedTrees, outputs: Array, width: int) -> Lockstep:
-    """Sort the trees into groups. Vectorized over all splits."""
+def lockstep(ranked: RankedTrees, outputs: Array, width: int, order: Array | None = None) -> Lockstep:
+    """Sort the trees into groups. Vectorized over all splits. order i64[T]: the trees of each output come in this order. None: the largest
+    first."""
     counts = np.diff(ranked.starts)
-    order = np.lexsort((-counts, outputs))
+    order = np.argsort(-counts, kind="stable") if order is None else order
+    order = order[np.argsort(outputs[order], kind="stable")]
     different, first, size = np.unique(outputs[order], return_index=True, return_counts=True)
     groups = -(-size // width)
     empty_before = np.cumsum(groups) * width - groups * width - first

@@ -13,6 +13,7 @@ from hbc.compiler.tvm.trees.leaves.leaf_rows import first_rows
 from hbc.compiler.tvm.trees.leaves.leaves import GROUPS_IN_SPAN, PackedDigits, pack_digits, widths_of
 from hbc.compiler.tvm.trees.pieces.packed_pieces import PackedPieces, pack_splits
 from hbc.compiler.tvm.trees.pieces.split_order import Lockstep, lockstep
+from hbc.compiler.tvm.trees.scan.packed_lanes import order_of_trees
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
@@ -44,7 +45,9 @@ class PackedTrees:
 
 def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, dialect: Dialect) -> PackedTrees:
     """Pack an ensemble for a processor. Vectorized over all splits and leaves."""
-    steps = lockstep(ranked, op.target, TREES_IN_GROUP)
+    # RestLanes (scan_rest.py) scans by lanes and adds by groups.
+    order = order_of_trees(ranked, op.target, dialect) if dialect.byte_permute else None
+    steps = lockstep(ranked, op.target, TREES_IN_GROUP, order)
     most = int(ranked.leaf_counts.max(initial=1))
     widths = widths_of(np.diff(steps.group_starts) + 1, dialect, fixed.digits)
     digits = None

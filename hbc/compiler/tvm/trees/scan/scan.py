@@ -334,7 +334,9 @@ class SumScan:
     def _scan(self) -> None:
         """Emit the scan of `scanned` rows, into `leaves`."""
         f, packed = self.f, self.packed
-        self.rows_of_leaves = LeafRows(f, self.small, self.ranked, self.fixed, by_column=self.lanes is None)
+        lanes = self.lanes
+        places = None if lanes is None or packed.digits is None else lanes.table  # gathers read the leaves of a tree together
+        self.rows_of_leaves = LeafRows(f, self.small, self.ranked, self.fixed, lanes is None, places)
         self.leaves = self._leaves()
         self.leaves.clear(self.scanned)
         scan = Scan(f, packed, self.ranks, self.leaves, self.sets, self.ranked.planes)
@@ -370,8 +372,8 @@ class SumScan:
         f, scanned = self.f, self.scanned
         codes, together = self.sets.codes if self.sets is not None else None, ROWS_TOGETHER if self.rest is None else 1
         leaves = self.rows_of_leaves
-        if lanes.step > 1:
-            leaves = LeafRows(f, self.op, self.ranked, self.fixed, by_column=False, places=(lanes.rows, lanes.size))
+        if self.packed.digits is None and lanes.table is not None:
+            leaves = LeafRows(f, self.op, self.ranked, self.fixed, by_column=False, places=lanes.table)
         few = SumLanes(f, lanes, self.ranked.planes, self.ranks, self.places, codes, self.fixed, leaves, together)
         alone = scanned
         if self.rest is None:
