@@ -60,7 +60,7 @@ class UnsupportedOperatorError(HbcError, NotImplementedError):
 
     def __init__(self, *, culprits: Sequence[Culprit]) -> None:
         self.culprits = tuple(culprits)
-        what = "1 operator" if len(self.culprits) == 1 else f"{len(self.culprits)} operators"
+        what = counted(len(self.culprits), "operator")
         lines = "".join(f"\n  - {culprit}" for culprit in self.culprits)
         super().__init__(f"hbc cannot convert {what} of this model exactly:{lines}", culprits=self.culprits)
 
@@ -141,6 +141,21 @@ def requires(extra: str, kind: str = "extra") -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise BackendUnavailableError(backend=extra, reason=f"{error.name} is not installed", extra=extra, kind=kind) from error
+
+
+def counted(n: int, what: str, several: str = "") -> str:
+    """A number with its noun, for messages: "1 file", "1,204 files". several: the plural, where it is not the noun with an s."""
+    return f"{n:,} {what if n == 1 else several or f'{what}s'}"
+
+
+def no_such_file(path: str) -> FileNotFoundError:
+    """The error for a model's file that is not there. Of a URL it says that hbc reads none, and has both slashes: pathlib takes one
+    away."""
+    import re
+
+    url, found = re.subn(r"\A([a-z][a-z0-9+]+):/+", r"\1://", path)
+    other = ". A model is read from this computer, not from a URL: copy it here first" if found else ""
+    return FileNotFoundError(f"{url}: no such file{other}")
 
 
 def meant(name: str, known: Sequence[str]) -> str:

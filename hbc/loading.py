@@ -12,7 +12,7 @@ from pathlib import Path
 from hbc.arguments import flag
 from hbc.builder import Builder, model_of, read
 from hbc.compiler.base import BackendName, DeviceName, backend_name
-from hbc.errors import ArtifactError, BackendUnavailableError
+from hbc.errors import ArtifactError, BackendUnavailableError, no_such_file
 from hbc.hummingbird import answered
 from hbc.process import PASSES, show
 from hbc.runtime.model import CompiledModel
@@ -65,8 +65,13 @@ def load(
     name = os.fspath(path)
     if not isinstance(name, str):
         name = os.fsdecode(name)
-    file = Path(name) if checksum is None else _checked(name, checksum)
-    return _loaded(file, name, device, backend, trusted or checksum is not None, warm_up)
+    try:
+        file = Path(name) if checksum is None else _checked(name, checksum)
+        return _loaded(file, name, device, backend, trusted or checksum is not None, warm_up)
+    except FileNotFoundError as error:
+        if ":/" not in name:
+            raise
+        raise no_such_file(name) from error
 
 
 def load_bytes(data: bytes, name: str, device: DeviceName | None = None, backend: BackendName | None = None) -> CompiledModel:

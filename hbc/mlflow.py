@@ -21,7 +21,7 @@ from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, Tens
 from mlflow.types.schema import AnyType
 
 from hbc.compiler.base import BACKENDS
-from hbc.errors import ArtifactError, InvalidInputError
+from hbc.errors import ArtifactError, InvalidInputError, counted
 from hbc.loading import load
 from hbc.runtime.model import CompiledModel
 from hbc.runtime.schema import Output
@@ -376,7 +376,7 @@ def _items(data: Any) -> Any:
     if isinstance(data, pd.DataFrame):
         if data.shape[1] != 1:
             raise InvalidInputError(
-                found=f"a frame of {data.shape[1]} columns", expected="one column, whose rows are the items"
+                found=f"a frame of {counted(data.shape[1], 'column')}", expected="one column, whose rows are the items"
             )
         data = data.iloc[:, 0]
     return data.tolist() if isinstance(data, (pd.Series, np.ndarray)) and data.dtype.kind not in "fiu" else data

@@ -15,7 +15,7 @@ from hbc.cli import data
 from hbc.cli.comparison import Comparison, compare
 from hbc.cli.models import require_source, source_of
 from hbc.cli.terminal import AsJson, Device, Quiet, Trust, names_in, print_json, progress, row_counts
-from hbc.errors import HbcError, InvalidInputError
+from hbc.errors import HbcError, InvalidInputError, counted
 
 SOURCE, ONNX = "source", "onnxruntime"
 METHODS = ("predict_proba", "predict", "transform")
@@ -158,7 +158,7 @@ def _checked(
     for name, engine in engines.items():
         if engine.call is None:
             continue
-        tell(f"comparing {name} on {len(table):,} rows")
+        tell(f"comparing {name} on {counted(len(table), 'row')}")
         try:
             comparison = compare(method, reference, engine.call, table, 1e-5, 1e-6, labels=classes and method == "predict")
         except HbcError as error:
@@ -207,5 +207,5 @@ def _lines(report: dict[str, dict[str, Any]], counts: list[int], facts: dict[str
     return [
         *lines,
         *left_out,
-        f"{facts['method']} on {facts['rows']:,} rows of {facts['data']}{where}; times are the least of many calls",
+        f"{facts['method']} on {counted(facts['rows'], 'row')} of {facts['data']}{where}; times are the least of many calls",
     ]

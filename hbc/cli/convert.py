@@ -15,7 +15,7 @@ import hbc
 from hbc.cache.levels import LEVELS
 from hbc.cli import data
 from hbc.cli.models import conversion, is_saved, require_file, require_folder, require_new, source_of
-from hbc.cli.terminal import AsJson, Clock, Device, Quiet, Trust, backends, names_in, print_json, progress
+from hbc.cli.terminal import AsJson, Clock, Device, Quiet, Trust, backends, names_in, print_json, progress, quoted
 from hbc.cli.triton import write_triton
 from hbc.compiler.base import BACKENDS, EXPORTS, require_numbers
 from hbc.errors import ArtifactError
@@ -278,14 +278,18 @@ def _next(model: Path, output: Path) -> str:
     """What the user may want to do with the file."""
     match output.suffix.lower():
         case ".hbc":
-            hint = f'hbc.load("{output}") in Python'
-            return hint if is_saved(model) else f"{hint}; hbc verify {model} {output} DATA compares the two on your data"
+            hint = f"hbc.load({str(output)!r}) in Python"
+            return (
+                hint
+                if is_saved(model)
+                else f"{hint}; hbc verify {quoted(model)} {quoted(output)} DATA compares the two on your data"
+            )
         case ".onnx":
-            return f'onnxruntime.InferenceSession("{output}") in Python'
+            return f"onnxruntime.InferenceSession({str(output)!r}) in Python"
         case ".pt":
-            return f'torch.jit.load("{output}") in Python'
+            return f"torch.jit.load({str(output)!r}) in Python"
         case ".pt2":
-            return f'torch.export.load("{output}").module() in Python'
+            return f"torch.export.load({str(output)!r}).module() in Python"
         case _:
             return "call it from C; docs/exporting.md shows how"
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import hbc
 from hbc.cli.models import require_file
-from hbc.errors import ArtifactError, InvalidInputError
+from hbc.errors import ArtifactError, InvalidInputError, counted
 from hbc.ir.store import write_atomically
 from hbc.scoring.formats import require_header
 
@@ -106,7 +106,7 @@ def suited(path: Path, data: Any, model: hbc.CompiledModel) -> Any:
         _require_commas(path, columns, count)
     if names is None and data.ndim == 2 and data.shape[1] != count:
         raise InvalidInputError(
-            found=f"{data.shape[1]} columns",
+            found=counted(data.shape[1], "column"),
             expected=f"{count}",
             where=str(path),
             advice="The model knows no names of columns, so the file must have its columns only, in their order."

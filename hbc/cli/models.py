@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 import zipfile
 from collections.abc import Sequence
@@ -10,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import hbc
-from hbc.cli.terminal import names_in, warned, without_noise
-from hbc.errors import ArtifactError
+from hbc.cli.terminal import names_in, quoted, warned, without_noise
+from hbc.errors import ArtifactError, no_such_file
 from hbc.parser.files import PICKLES, READERS, read_model
-
-URL = ". A model is read from this computer, not from a URL: copy it here first"
 
 
 def require_file(path: Path, expected: str = "a file with a model") -> None:
@@ -22,8 +19,7 @@ def require_file(path: Path, expected: str = "a file with a model") -> None:
     if path.is_dir():
         raise ArtifactError(path=str(path), found="a directory", expected=expected)
     if not path.exists():
-        url = re.match(r"[a-z][a-z0-9]+:/", str(path))  # pathlib takes one of two slashes away
-        raise FileNotFoundError(f"{path}: no such file{URL if url else ''}")
+        raise no_such_file(str(path))
 
 
 def is_saved(path: Path) -> bool:
@@ -50,7 +46,7 @@ def require_source(path: Path) -> None:
 
 def conversion(path: Path, output: str | Path) -> str:
     """The command that converts a model of another library."""
-    return f"hbc convert {path}{' --trust' if path.suffix.lower() in PICKLES else ''} -o {output}"
+    return f"hbc convert {quoted(path)}{' --trust' if path.suffix.lower() in PICKLES else ''} -o {quoted(output)}"
 
 
 def require_folder(output: Path) -> None:

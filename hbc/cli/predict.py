@@ -12,6 +12,7 @@ import hbc
 from hbc.cli import data
 from hbc.cli.models import methods_of, require_folder, require_new, require_saved
 from hbc.cli.terminal import Backend, Clock, Device, Quiet, progress
+from hbc.errors import counted
 
 
 def predict(
@@ -59,7 +60,7 @@ def predict(
         usual = "predict" if "predict" in loaded.methods else loaded.methods[0]
         asked = methods_of(loaded, methods, [usual])
         rows = data.suited(path, rows, loaded)
-        tell(f"computing {len(rows):,} rows")
+        tell(f"computing {counted(len(rows), 'row')}")
         columns: dict[str, Any] = {}
         for method in asked:
             columns |= _columns(method, getattr(loaded, method)(rows), getattr(loaded, "classes_", None))
@@ -68,7 +69,7 @@ def predict(
     if output is None:
         typer.echo(data.csv_of(columns), nl=False)
     elif not quiet:
-        typer.echo(f"{output}: {len(rows):,} rows, {', '.join(_shortened(list(columns)))}, {clock.seconds:.1f} s")
+        typer.echo(f"{output}: {counted(len(rows), 'row')}, {', '.join(_shortened(list(columns)))}, {clock.seconds:.1f} s")
 
 
 def _columns(method: str, result: Any, classes: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import typer
 import hbc
 from hbc.cli.models import require_saved
 from hbc.cli.terminal import AsJson, Backend, Clock, Device, Quiet, now_and_then, print_json, warned
-from hbc.errors import requires
+from hbc.errors import counted, requires
 
 if TYPE_CHECKING:
     from hbc.scoring.job import Progress
@@ -157,12 +157,11 @@ def score(
 
 def _told(done: Any, seconds: float, bad_rows: Path | None, dry_run: bool) -> str:
     """What was done, in one line."""
-    bad = f"{done.bad_rows:,} bad row{'s' * (done.bad_rows != 1)}"
+    bad = counted(done.bad_rows, "bad row")
     if dry_run:
-        files = "1 file" if done.files == 1 else f"{done.files:,} files"
-        rows = f"{done.rows:,} rows of {files} can be scored; columns {', '.join(done.columns)}"
+        rows = f"{counted(done.rows, 'row')} of {counted(done.files, 'file')} can be scored; columns {', '.join(done.columns)}"
         return f"dry run: {rows}" + (f"; {bad}" if done.bad_rows else "")
-    parts = [f"{done.output}: {done.rows:,} rows", f"{done.files:,} files" if done.files != 1 else "1 file"]
+    parts = [f"{done.output}: {counted(done.rows, 'row')}", counted(done.files, "file")]
     if done.files_before:
         parts.append(f"{done.files_before:,} finished by an earlier start")
     if done.bad_rows:
@@ -180,7 +179,7 @@ def _bar(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
 
     def far(now: Progress) -> tuple[str, str]:
         speed = now.rows / max(clock.seconds, 0.001)
-        return f"{now.files:,} of {now.of:,} files", f"{now.rows:,} rows, {speed:,.0f} rows/s"
+        return f"{now.files:,} of {now.of:,} files", f"{counted(now.rows, 'row')}, {speed:,.0f} rows/s"
 
     if not sys.stderr.isatty():
         last = ["opening"]

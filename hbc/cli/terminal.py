@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import threading
 import time
@@ -55,6 +56,11 @@ def names_in(option: str, text: str) -> list[str]:
     if "" in names:
         raise ValueError(f"{option}: found {text!r}, expected names with commas between them")
     return names
+
+
+def quoted(path: object) -> str:
+    """A path as the shell takes it, for commands in messages."""
+    return shlex.quote(str(path))
 
 
 def warned(message: object) -> None:

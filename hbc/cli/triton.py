@@ -9,7 +9,7 @@ import typer
 
 import hbc
 from hbc.adapters import triton_folder
-from hbc.cli.terminal import Clock, print_json, progress
+from hbc.cli.terminal import Clock, print_json, progress, quoted
 
 ONNX_OPTIONS = {"methods", "dtype", "opset", "plain", "columns"}
 
@@ -33,4 +33,4 @@ def write_triton(model: Path, folder: Path, onnx: bool, options: dict[str, Any],
         print_json({"output": str(folder), "runs": runs, "seconds": clock.seconds})
     elif not quiet:
         typer.echo(f"{folder}: a model for Triton, run by {runs}, {clock.seconds:.1f} s")
-        typer.echo(f"next: tritonserver --model-repository {folder.absolute().parent}")
+        typer.echo(f"next: tritonserver --model-repository {quoted(folder.absolute().parent)}")

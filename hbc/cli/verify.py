@@ -14,7 +14,7 @@ from hbc.cli import data
 from hbc.cli.comparison import Comparison, compare
 from hbc.cli.models import methods_of, require_folder, require_saved, require_source, source_of
 from hbc.cli.terminal import AsJson, Backend, Device, Quiet, Trust, print_json, progress
-from hbc.errors import ArtifactError
+from hbc.errors import ArtifactError, counted
 from hbc.ir.store import write_atomically
 
 
@@ -60,7 +60,7 @@ def verify(
         rows = data.suited(path, rows, loaded)
         found = []
         for method in methods_of(loaded, methods, loaded.methods):
-            tell(f"comparing {method} on {len(rows):,} rows")
+            tell(f"comparing {method} on {counted(len(rows), 'row')}")
             found.append(_compared(source, loaded, method, rows, rtol, atol))
     facts = {
         "model": str(model),
@@ -128,7 +128,9 @@ def _summary(facts: dict[str, Any], found: list[Comparison]) -> str:
     n_wrong = sum(not each.agrees for each in found)
     agree = f"all {len(found)} methods agree" if len(found) > 1 else f"{found[0].method} agrees"
     result = agree if not n_wrong else f"{n_wrong} of {len(found)} methods DIFFER"
-    return f"{result} on {facts['rows']:,} rows (rtol {facts['rtol']:g}, atol {facts['atol']:g}; labels are equal or not)"
+    return (
+        f"{result} on {counted(facts['rows'], 'row')} (rtol {facts['rtol']:g}, atol {facts['atol']:g}; labels are equal or not)"
+    )
 
 
 def _json(facts: dict[str, Any], found: list[Comparison]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hbc.engines.worker import arrow_method
+from hbc.errors import counted
 
 if TYPE_CHECKING:
     from hbc.runtime.model import CompiledModel
@@ -57,7 +58,7 @@ def register(
         else:
             names = method.columns or [f"argument {i + 1}" for i in range(len(columns))]
             if len(names) != len(columns):
-                raise TypeError(f"{name}: found {len(columns)} arguments, expected {len(names)}: {', '.join(names)}")
+                raise TypeError(f"{name}: found {counted(len(columns), 'argument')}, expected {len(names)}: {', '.join(names)}")
             table = pa.table(list(columns), names)
         found = method(table)
         return found.column(0) if single else found.to_struct_array()

@@ -218,8 +218,11 @@ def unreadable(path: str, error: BaseException) -> ArtifactError:
         found = f"a file that cannot be read ({type(error).__name__}: {error})"
     advice = ""
     if not path.endswith(".hbc") and (os.path.isfile(path) or not os.path.exists(path)):  # no device
+        import shlex
+
         name = os.path.basename(path)
-        advice = f"If another library wrote it: hbc.convert({name!r}), or `hbc convert {name}` (with --trust for a pickle)."
+        command = f"hbc convert {shlex.quote(name)}"
+        advice = f"If another library wrote it: hbc.convert({name!r}), or `{command}` (with --trust for a pickle)."
     return ArtifactError(path=path, found=found, expected="a model saved by hbc (CompiledModel.save)", advice=advice)
 
 

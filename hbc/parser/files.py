@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hbc.errors import ArtifactError
+from hbc.errors import ArtifactError, no_such_file
 
 READERS = {
     ".txt": "hbc.parser.lightgbm",
@@ -51,7 +51,7 @@ def read_model(path: str | Path, trust: bool = False, expected: Iterable[str] = 
     """
     path = Path(path)
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
+        raise no_such_file(str(path))
     if path.is_dir():
         raise ArtifactError(path=str(path), found="a directory", expected="a file with a fitted model")
     module = READERS.get(path.suffix.lower())

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import Culprit, InvalidInputError, UnsupportedOperatorError
+from hbc.errors import Culprit, InvalidInputError, UnsupportedOperatorError, counted
 from hbc.ir.graph import Graph, Node, topological
 from hbc.ir.signature import Column, InputSpec, Kinds, ModelInfo, Sample, Sparse, input_layout
 from hbc.ir.types import DType
@@ -139,7 +139,7 @@ def _describe(model: Any, name: str, sample: Sample | None) -> tuple[InputSpec, 
     fitted_names = None if names is None else tuple(map(str, names))
     sample = _aligned(sample, fitted_names)
     if sample is not None and len(sample.kinds) != count:
-        raise InvalidInputError(found=f"{len(sample.kinds)} columns", expected=f"{count}", where="the sample X")
+        raise InvalidInputError(found=counted(len(sample.kinds), "column"), expected=f"{count}", where="the sample X")
     items = registry.items_of(model)
     ndim = 1 if name in registry.ONE_DIMENSIONAL or items else 2
     sparse = Sparse(accepted=_takes_sparse(model))

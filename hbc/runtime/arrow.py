@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import BackendUnavailableError, InvalidInputError
+from hbc.errors import BackendUnavailableError, InvalidInputError, counted
 from hbc.ir.signature import Column
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.calls import ArrayCall, answers
@@ -174,7 +174,7 @@ class ArrowMethod:
         X: Any = view
         if self._spec.items:
             if view.width != 1:
-                raise InvalidInputError(found=f"{view.width} columns", expected="one column of documents")
+                raise InvalidInputError(found=counted(view.width, "column"), expected="one column of documents")
             X = view.column(0)
         together = [] if self._spec.items else [call for call in self._calls if call.answers_rows]
         found = {}
@@ -280,7 +280,9 @@ def _fields(call: ArrayCall, model: Any, class_names: Sequence[str] | None) -> l
         given = own if class_names is None else class_names
         if method in NAMED_BY_CLASS and own is not None and shape == (len(own),) and not isinstance(own[0], tuple):
             if given is None or len(given) != len(own):
-                raise ValueError(f"class_names: found {len(given or ())} names, expected {len(own)}, in the order of classes_.")
+                raise ValueError(
+                    f"class_names: found {counted(len(given or ()), 'name')}, expected {len(own)}, in the order of classes_."
+                )
             fields += [(f"{prefix}_{name}", kind) for name in given]
         else:
             places = itertools.product(*map(range, shape))

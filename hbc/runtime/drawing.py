@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hbc.errors import counted
 from hbc.ir.graph import Constant, Graph, Input, Node, array_key
 from hbc.runtime.layers import Bend, Box, Layout, layout
 
@@ -142,7 +143,7 @@ def _lines(node: Node) -> tuple[str, ...]:
     if trees is None:
         facts = [_short(name, getattr(node.op, name)) for name in node.op.parameters] + _constants(node, _short)
     else:
-        facts = [f"{trees} trees"]
+        facts = [counted(trees, "tree")]
     fact = ", ".join(filter(None, facts))
     return tuple(line if len(line) <= LETTERS else line[: LETTERS - 1] + "…" for line in (name, fact, str(node.type)) if line)
 

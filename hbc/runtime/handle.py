@@ -9,7 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from hbc.compiler.base import no_quick_way, quick_of
-from hbc.errors import InvalidInputError, shown
+from hbc.errors import InvalidInputError, counted, shown
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.calls import ArrayCall
 from hbc.runtime.host import Labels
@@ -152,7 +152,7 @@ class Handle:
         )
 
     def __repr__(self) -> str:
-        return f"<{self.method} of {self._call.shared.info.source} for {self.dtype} arrays of {self._width} columns>"
+        return f"<{self.method} of {self._call.shared.info.source} for {self.dtype} arrays of {counted(self._width, 'column')}>"
 
 
 def _described(X: Any) -> str:

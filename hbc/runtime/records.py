@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import InvalidInputError, shown
+from hbc.errors import InvalidInputError, counted, shown
 from hbc.runtime.calls import ArrayCall, FrameCall
-from hbc.runtime.input.columns import KnownColumns, count_of_columns, names_of
+from hbc.runtime.input.columns import KnownColumns, names_of
 from hbc.runtime.input.record_frame import MISSING, MOST, RecordFrame
 from hbc.runtime.input.tables import as_frame
 from hbc.runtime.input.values import MOST_EXACT, MOST_SINGLE
@@ -255,8 +255,8 @@ class RecordHandle:
                 found=f"a {type(record).__name__} in row {row}", expected="a record: a dict, tuple or list", advice=advice
             )
         if len(record) != self._width:
-            found = f"a record of {len(record)} values in row {row}"
-            raise InvalidInputError(found=found, expected=count_of_columns(self._width), advice=self._fitted_on)
+            found = f"a record of {counted(len(record), 'value')} in row {row}"
+            raise InvalidInputError(found=found, expected=counted(self._width, "column"), advice=self._fitted_on)
         return dict(zip(self._keys, record, strict=True))
 
     @property
@@ -264,7 +264,7 @@ class RecordHandle:
         return self._call.shared.intake.columns.fitted_on()
 
     def __repr__(self) -> str:
-        return f"<{self.method} of {self._call.shared.info.source} for records of {count_of_columns(self._width)}>"
+        return f"<{self.method} of {self._call.shared.info.source} for records of {counted(self._width, 'column')}>"
 
 
 def by_set(known: KnownColumns) -> bool:

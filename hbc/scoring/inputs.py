@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from hbc.errors import ArtifactError
+from hbc.errors import ArtifactError, counted
 from hbc.lazy import record
 from hbc.scoring.formats import FORMATS, PIPE, compression_of, format_of, renamed, suffixes_of
 from hbc.scoring.places import Place, files_below, is_hidden, place_of, reaching, same_file
@@ -185,7 +185,7 @@ def fragments_of(
         folder = None
     else:
         if suffixes_of(sink)[0] and not target.is_folder():
-            found = f"the name of a file, for the results of {len(files)} files"
+            found = f"the name of a file, for the results of {counted(len(files), 'file')}"
             raise ArtifactError(path=sink, found=found, expected="the name of a folder")
         if target.exists() and not target.is_folder():
             raise ArtifactError(path=sink, found="a file", expected="the name of a folder for the results")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from hbc.errors import ArtifactError, HbcError, InvalidInputError, meant
+from hbc.errors import ArtifactError, HbcError, InvalidInputError, counted, meant
 from hbc.lazy import record
 from hbc.scoring.bad_rows import BadRow
 from hbc.scoring.formats import PIPE
@@ -126,7 +126,7 @@ class ParquetReader:
             yield Piece(batch.select(list(columns)), first, done / max(self._rows, 1))
             first = done
         if first != self._rows:
-            raise ValueError(f"{first} rows of the {self._rows} that its end tells")
+            raise ValueError(f"{counted(first, 'row')} of the {self._rows} that its end tells")
 
     def width(self, columns: Sequence[str]) -> int:
         """The bytes of a row of these columns, as they are stored, in the row group where they are the most. Strings may be short in the

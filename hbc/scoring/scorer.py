@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from hbc.errors import ArtifactError, InvalidInputError
+from hbc.errors import ArtifactError, InvalidInputError, counted
 from hbc.lazy import record
 from hbc.loaded import loaded_once
 from hbc.scoring.formats import require_header
@@ -120,7 +120,7 @@ class Scorer:
                 require_header(name, given, self.model.schema.columns)
             if len(given) != len(self._kinds):
                 raise InvalidInputError(
-                    found=f"{len(given)} columns besides those that are kept",
+                    found=f"{counted(len(given), 'column')} besides those that are kept",
                     expected=f"{len(self._kinds)}",
                     where=name,
                     advice="The model knows no names of columns, so the file must have its columns only, in their order.",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, counted
 from hbc.scoring.bad_rows import BadRow
 from hbc.scoring.formats import MISSING, is_number, separator_of, suffixes_of
 from hbc.scoring.inputs import Fragment
@@ -84,7 +84,7 @@ class CsvReader:
                 ended.append(True)
                 return "skip"
             number = line.number - 2  # it counts from 1, with the header
-            found = f"a line of {line.actual_columns} values"
+            found = f"a line of {counted(line.actual_columns, 'value')}"
             bad.append(BadRow(number, found, f"{line.expected_columns}, as in the header", None, line.text[:200]))
             gaps.append(number)
             return "skip"

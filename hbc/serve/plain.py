@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hbc.errors import counted
 from hbc.serve.documents import described, parsed, written
 from hbc.serve.engine import Answer, Request
 from hbc.serve.failures import Failure
@@ -121,7 +122,8 @@ def _rows(form: str, value: Any, limits: Limits) -> int:
                 raise Failure("invalid", f"columns[{name!r:.60}]: found {described(value[name])}, expected a list.")
             if length != rows:
                 raise Failure(
-                    "invalid", f"columns[{name!r:.60}]: found {length} values, expected {rows} as in the first column."
+                    "invalid",
+                    f"columns[{name!r:.60}]: found {counted(length, 'value')}, expected {rows} as in the first column.",
                 )
         if not rows:
             raise Failure("invalid", "columns: found empty lists, expected at least one row.")

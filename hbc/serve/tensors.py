@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hbc.errors import counted
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.serve.engine import Form, Request
@@ -69,7 +70,8 @@ def from_bytes(name: str, datatype: str, shape: tuple[int, ...], raw: bytes | me
         return Tensor(name, datatype, _texts(name, count, raw).reshape(shape))
     if len(raw) != count * dtype.itemsize:
         raise Failure(
-            "invalid", f"input {name!r}: found {len(raw)} bytes, expected {count * dtype.itemsize} for {datatype}{list(shape)}."
+            "invalid",
+            f"input {name!r}: found {counted(len(raw), 'byte')}, expected {count * dtype.itemsize} for {datatype}{list(shape)}.",
         )
     values = np.frombuffer(raw, dtype).copy()  # aligned, and writable: compiled code takes no other array as it is
     if datatype == "BOOL" and count and values.view(np.uint8).max() > 1:
@@ -82,15 +84,17 @@ def _texts(name: str, count: int, raw: bytes | memoryview) -> Array:
     place = 0
     for i in range(count):
         if len(raw) - place < 4:
-            raise Failure("invalid", f"input {name!r}: the bytes end in element {i}, expected {count} elements.")
+            raise Failure("invalid", f"input {name!r}: the bytes end in element {i}, expected {counted(count, 'element')}.")
         (size,) = struct.unpack_from("<I", raw, place)
         place += 4
         if len(raw) - place < size:
-            raise Failure("invalid", f"input {name!r}: found an element of {size} bytes, where {len(raw) - place} are left.")
+            raise Failure(
+                "invalid", f"input {name!r}: found an element of {counted(size, 'byte')}, where {len(raw) - place} are left."
+            )
         values[i] = text(name, raw[place : place + size])
         place += size
     if place != len(raw):
-        raise Failure("invalid", f"input {name!r}: {len(raw) - place} bytes are left after {count} elements.")
+        raise Failure("invalid", f"input {name!r}: {len(raw) - place} bytes are left after {counted(count, 'element')}.")
     return values
 
 

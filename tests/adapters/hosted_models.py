@@ -58,7 +58,7 @@ LISTS: dict[str, tuple[str, list[int], list[Any], str]] = {
     "null": ("INT64", [1], [None], "found null in the data of INT64, expected integers"),
     "number": ("BYTES", [1], [3], "found 3 in the data of BYTES, expected strings"),
     "bytes": ("BYTES", [1], [b"\xff"], "found bytes that are no UTF-8 text"),
-    "few": ("FP64", [3], [1.0], r"found 1 values, expected 3 for the shape \[3\]"),
+    "few": ("FP64", [3], [1.0], r"found 1 value, expected 3 for the shape \[3\]"),
     "negative": ("FP64", [-1], [1.0], r"found the shape \[-1\]"),
 }
 """Lists that are no tensors: (datatype, shape, values, what is said). numpy makes 2 of 2.5, and 31.0 of "31"."""

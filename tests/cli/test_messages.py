@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,8 +77,8 @@ def test_the_cache_says_small_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HBC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HBC_CACHE_LIMIT", "100000")
     Store(tmp_path / "cache" / "code").put(b"x" * 36)
-    assert "1 files, 36 bytes of at most 100.0 kB" in run("cache", "info")
-    assert "deleted 1 files, 36 bytes" in run("cache", "clear")
+    assert "1 file, 36 bytes of at most 100.0 kB" in run("cache", "info")
+    assert "deleted 1 file, 36 bytes" in run("cache", "clear")
     assert list(map(_size, (0, 999, 1_000, 999_949, 1 << 20, 1 << 30))) == [
         "0 bytes",
         "999 bytes",
@@ -91,4 +93,31 @@ def test_a_model_behind_a_url_is_not_read() -> None:
     """It was "s3:/bucket/model.hbc: no such file"."""
     for command in (["info"], ["explain"], ["score", "s3://bucket/sales", "-o", "out"], ["export", "-o", "m.onnx"]):
         said = run(command[0], "s3://bucket/model.hbc", *command[1:], ok=False)
-        assert "no such file. A model is read from this computer, not from a URL: copy it here first" in said
+        assert (
+            "s3://bucket/model.hbc: no such file. A model is read from this computer, not from a URL: copy it here first"
+            in said
+        )
+
+
+@pytest.mark.parametrize("read", [hbc.load, hbc.convert])
+@pytest.mark.parametrize("path", ["s3://bucket/model.txt", Path("s3://bucket/model.txt")], ids=["str", "Path"])
+def test_python_reads_no_url(read: Any, path: Any) -> None:
+    """`hbc.load` said "No such file or directory: 's3:/bucket/model.txt'"."""
+    with pytest.raises(FileNotFoundError, match=r"^s3://bucket/model\.txt: no such file\. .* copy it here first$"):
+        read(path)
+    with pytest.raises(FileNotFoundError, match=r"absent\.txt"):
+        read("absent.txt")
+
+
+def test_commands_in_messages_can_be_pasted(pickled: Path) -> None:
+    folder = pickled.parent / "my models; rm"
+    folder.mkdir()
+    path = pickled.rename(folder / "it's.pkl")
+    saved = folder / "a model.hbc"
+    said = run("convert", path, "--trust", "-o", saved, "--backend", "numpy")
+    verify = said.partition("; hbc verify ")[2].partition(" DATA")[0]
+    assert shlex.split(verify) == [str(path), str(saved)]
+    said = run("export", saved, "--triton", folder / "repo" / "m")
+    assert shlex.split(said.partition("next: ")[2]) == ["tritonserver", "--model-repository", str(folder / "repo")]
+    advice = run("predict", path, path, ok=False).partition("First: ")[2]
+    assert shlex.split(advice)[:3] == ["hbc", "convert", str(path)]

@@ -353,7 +353,7 @@ def test_predict_finds_the_columns_of_lightgbm_by_name(tmp_path: Path) -> None:
     np.testing.assert_allclose(pandas.read_parquet(tmp_path / "out.parquet").predict, fitted.predict(X), rtol=1e-9)
     X[["a"]].to_parquet(data)
     assert (
-        "found 1 columns, expected 2. Name the columns of the model in the file: a, b."
+        "found 1 column, expected 2. Name the columns of the model in the file: a, b."
         in run("predict", path, data, status=1)[1]
     )
 

@@ -59,6 +59,7 @@ def test_null_is_missing(con: Any) -> None:
 def test_errors_of_hbc_are_told(con: Any) -> None:
     register(con, people()[1])
     for sql, message in {
+        "SELECT hbc_predict(k) FROM people": "found 1 argument, expected 3",
         "SELECT hbc_predict(town, k) FROM people": "found 2 arguments, expected 3: town, k, age",
         "SELECT hbc_predict(town, k, town) FROM people": r"column 3 \('age'\): found the string",
         "SELECT hbc_predict({'age': 1.0, 'town': 'Ulm'})": "without the columns k",

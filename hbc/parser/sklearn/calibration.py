@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hbc.errors import counted
 from hbc.ir.graph import Node
 from hbc.ir.types import NUMPY_DTYPES, N
 from hbc.ops import tensor as t
@@ -150,7 +151,7 @@ def threshold_classifier(m: Any, x: Node | Frame) -> Result:
     positive = 1 if label is None else int(np.flatnonzero(classes == label)[0])
     score = response(estimator, outputs, method, positive)
     if score is None or len(classes) != 2:
-        raise Refusal(f"its estimator has {len(classes)} classes, expected 2.")
+        raise Refusal(f"its estimator has {counted(len(classes), 'class', 'classes')}, expected 2.")
     threshold = m.best_threshold_ if tuned else m.threshold
     if isinstance(threshold, str):
         threshold = 0.5 if method == "predict_proba" else 0.0

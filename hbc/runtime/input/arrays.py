@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from hbc.errors import InvalidInputError
+from hbc.errors import InvalidInputError, counted
 from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.later import Later
 from hbc.ir.signature import Kinds
 from hbc.ir.types import Array
 from hbc.runtime.input.coded import WORTH_CODES, encoded
-from hbc.runtime.input.columns import KnownColumns, count_of_columns, only_categories
+from hbc.runtime.input.columns import KnownColumns, only_categories
 from hbc.runtime.input.containers import RESHAPE
 from hbc.runtime.input.values import beyond_exact, converted, reject_dtype, reject_strings
 
@@ -170,13 +170,13 @@ class ArrayReader:
             if array.ndim != 1:
                 raise InvalidInputError(found=_found(array, X), expected="a vector with a value for every row")
             return array
-        expected = f"a matrix with a row for every sample and {count_of_columns(n)}"
+        expected = f"a matrix with a row for every sample and {counted(n, 'column')}"
         if array.ndim != 2:
             advice = RESHAPE if array.ndim == 1 else "Reshape it: X.reshape(len(X), -1)."
             raise InvalidInputError(found=_found(array, X), expected=expected, advice=advice)
         if array.shape[1] != n:
             raise InvalidInputError(
-                found=count_of_columns(array.shape[1]), expected=count_of_columns(n), advice=self.known.fitted_on()
+                found=counted(array.shape[1], "column"), expected=counted(n, "column"), advice=self.known.fitted_on()
             )
         return array
 

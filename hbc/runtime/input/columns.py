@@ -282,10 +282,6 @@ def names_of(spec: InputSpec) -> tuple[str, ...] | None:
     return spec.feature_names or spec.frames.names or None
 
 
-def count_of_columns(n: int) -> str:
-    return "1 column" if n == 1 else f"{n} columns"
-
-
 def listed(names: Sequence[Any]) -> str:
     """At most five names, and how many there are, for messages."""
     return ", ".join(map(str, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")

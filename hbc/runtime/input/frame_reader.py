@@ -7,13 +7,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from hbc.errors import InvalidInputError, shown
+from hbc.errors import InvalidInputError, counted, shown
 from hbc.ir.coded_strings import CodedStrings
 from hbc.ir.later import Later
 from hbc.ir.signature import Kinds
 from hbc.ir.types import Array
 from hbc.runtime.input.arrays import ArrayReader
-from hbc.runtime.input.columns import count_of_columns, listed, names_of, only_categories, variant_dtype
+from hbc.runtime.input.columns import listed, names_of, only_categories, variant_dtype
 from hbc.runtime.input.frame_view import FrameView
 from hbc.runtime.input.values import MOST_SINGLE, beyond_exact, coded_digits, reject_dtype
 
@@ -47,7 +47,7 @@ class FrameReader:
         known, numbers = self.known, self.known.numbers
         if self.spec.ndim == 1:
             if frame.width != 1:
-                raise InvalidInputError(found=f"a frame with {count_of_columns(frame.width)}", expected="a vector")
+                raise InvalidInputError(found=f"a frame with {counted(frame.width, 'column')}", expected="a vector")
             return self.arrays.from_array(frame.column(0), None)
         frames = self._frames
         self._require_accepted(frame)
@@ -540,7 +540,7 @@ class FrameReader:
         if fitted is None or (names is None and not self._frames.by_column):
             if len(frame.names) != n:
                 raise InvalidInputError(
-                    found=count_of_columns(len(frame.names)), expected=count_of_columns(n), advice=self.known.fitted_on()
+                    found=counted(len(frame.names), "column"), expected=counted(n, "column"), advice=self.known.fitted_on()
                 )
             return self.known.in_order
         known = set(names or ())

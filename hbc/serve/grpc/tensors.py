@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hbc.errors import counted
 from hbc.serve.failures import Failure
 from hbc.serve.grpc.messages import Messages
 from hbc.serve.plans import LONGEST, ONE_ROW, Columns, value_in
@@ -95,7 +96,9 @@ def _tensor(given: Any, raw: bytes | None) -> Tensor:
     found = getattr(given.contents, field)
     count = math.prod(shape)
     if len(found) != count:
-        raise Failure("invalid", f"input {name!r}: found {len(found)} elements, expected {count} for the shape {list(shape)}.")
+        raise Failure(
+            "invalid", f"input {name!r}: found {counted(len(found), 'element')}, expected {count} for the shape {list(shape)}."
+        )
     if datatype == "BYTES":
         values = np.empty(count, object)
         values[:] = [text(name, element) for element in found]
