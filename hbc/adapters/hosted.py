@@ -47,7 +47,7 @@ class Hosted:
 
         texts = datatype == "BYTES" and any(isinstance(each, bytes) for each in data)
         values = [text(name, each) if isinstance(each, bytes) else each for each in data] if texts else list(data)
-        return from_list(name, datatype, shape_of(name, shape), values, missing=True)
+        return from_list(name, datatype, shape_of(name, shape), values)
 
     def json(self, body: bytes, method: str | None = None) -> bytes:
         """The answer to a body of plain JSON, as `hbc serve` takes it: {"record": {…}}, {"records": […]}, {"columns": {…}} or

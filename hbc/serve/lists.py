@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from hbc.errors import counted
 from hbc.serve.documents import described
 from hbc.serve.failures import Failure
 from hbc.serve.tensors import Tensor, dtype_of
 
 
-def from_list(name: str, datatype: Any, shape: tuple[int, ...], data: Any, missing: bool = False) -> Tensor:
+def from_list(name: str, datatype: Any, shape: tuple[int, ...], data: Any) -> Tensor:
     """The tensor of JSON's data, flat or nested. Raises Failure for values that the datatype does not hold exactly, but for the rounding of
-    numbers to FP32 and FP16. missing: null is a missing value, NaN among numbers and None among strings; the protocol itself has none."""
+    numbers to FP32 and FP16. null, which the protocol itself does not have, is a missing value: NaN among floats,
+    None among strings."""
     dtype = dtype_of(name, datatype)
     if type(data) is np.ndarray and data.size == math.prod(shape):
         with np.errstate(over="ignore"):
@@ -28,16 +30,14 @@ def from_list(name: str, datatype: Any, shape: tuple[int, ...], data: Any, missi
     taken: set[type]
     bounds: tuple[int, int] | None = None  # of integers
     if datatype == "BYTES":
-        taken, expected = {str}, "strings"
+        taken, expected = {str, NoneType}, "strings"
     elif datatype.startswith("FP"):
-        taken, expected = {int, float}, "numbers"
+        taken, expected = {int, float, NoneType}, "numbers"
     elif datatype == "BOOL":
         taken, expected = {bool}, "true or false"
     else:
         bounds = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
         taken, expected = {int}, f"integers from {bounds[0]} to {bounds[1]}"
-    if missing and (datatype == "BYTES" or datatype.startswith("FP")):
-        taken.add(NoneType)
     if set(map(type, flat)) - taken or (bounds and flat and not (bounds[0] <= min(flat) and max(flat) <= bounds[1])):
         wrong = next(v for v in flat if type(v) not in taken or (bounds and not bounds[0] <= v <= bounds[1]))
         raise Failure("invalid", f"input {name!r}: found {described(wrong)} in the data of {datatype}, expected {expected}.")
@@ -67,5 +67,7 @@ def _flat(data: list[Any], shape: tuple[int, ...], name: str) -> list[Any]:
         data = [value for part in data for value in part]
         levels += 1
     if len(data) != count:
-        raise Failure("invalid", f"input {name!r}: found {len(data)} values, expected {count} for the shape {list(shape)}.")
+        raise Failure(
+            "invalid", f"input {name!r}: found {counted(len(data), 'value')}, expected {count} for the shape {list(shape)}."
+        )
     return data
