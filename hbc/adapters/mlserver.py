@@ -12,6 +12,7 @@ from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, 
 from mlserver.utils import get_model_uri
 
 from hbc.adapters.hosted import FILE, Failure, Hosted, Tensor
+from hbc.errors import HbcError
 from hbc.serve.tensors import metadata
 
 
@@ -19,10 +20,14 @@ class HbcModel(mlserver.MLModel):
     """A model saved by hbc. `parameters.uri` is its file, or a folder with model.hbc; `parameters.extra` may have options of `hbc.load`."""
 
     async def load(self) -> bool:
-        """Load the model, and tell MLServer its inputs and outputs."""
+        """Load the model, and tell MLServer its inputs and outputs. Raises MLServerError of status 400, as `hbc serve` answers, for a file
+        that is not there or cannot be read: its repository API would answer 500 otherwise, and log a traceback."""
         extra: dict[str, Any] = (self.settings.parameters and self.settings.parameters.extra) or {}
         path = await get_model_uri(self.settings, wellknown_filenames=[FILE])
-        self._hosted = Hosted(path, self.name, **extra)
+        try:
+            self._hosted = Hosted(path, self.name, **extra)
+        except (HbcError, OSError) as error:
+            raise MLServerError(f"model {self.name!r}: {error}", 400) from error
         inputs, outputs = metadata(self._hosted.served)
         self.inputs = [MetadataTensor(name=name, datatype=datatype, shape=shape) for name, datatype, shape in inputs]
         self.outputs = [MetadataTensor(name=name, datatype=datatype, shape=shape) for name, datatype, shape in outputs]

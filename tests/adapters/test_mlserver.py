@@ -66,6 +66,18 @@ def test_what_the_model_rejects_has_status_400(tmp_path: Path) -> None:
         assert caught.value.status_code == 400
 
 
+def test_a_file_that_cannot_be_read_has_status_400(tmp_path: Path) -> None:
+    """A reload answered 500, with a traceback in the log. The model of before goes on."""
+    model = ready(tmp_path, "mixed")
+    (tmp_path / "model.hbc").write_bytes(b"PK" + bytes(50))
+    for expected in ("model 'm': .*model.hbc: found", "model.hbc"):
+        with pytest.raises(mlserver.errors.MLServerError, match=expected) as caught:
+            asyncio.run(model.load())
+        assert caught.value.status_code == 400
+        (tmp_path / "model.hbc").unlink(missing_ok=True)
+    assert asyncio.run(model.predict(InferenceRequest(inputs=inputs(1)))).outputs
+
+
 @pytest.mark.parametrize("name", LISTS)
 def test_lists_that_are_no_tensors(name: str, tmp_path: Path) -> None:
     """2.5 became 2, and a number among strings the empty string."""
