@@ -152,7 +152,7 @@ class CatBoostOutputs:
     def _categories(self) -> CategoryColumns:
         frame = as_frame(self.given)
         self._note_names()
-        note_input(Frames(libraries=FRAME_LIBRARIES), self.given)
+        note_input(Frames(libraries=FRAME_LIBRARIES, no_numbers=NO_NUMBERS), self.given)
         frame.need_strings(self._categorical)
         chosen = frame.select(self._categorical)
         note(chosen, Column(digits=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -233,6 +234,24 @@ def test_what_is_no_category(with_categories: Any) -> None:
                 compiled.predict(data)
     with pytest.raises(hbc.InvalidInputError):
         compiled.predict(np.zeros((3, 6)))
+
+
+def test_what_is_no_number(with_categories: Any) -> None:
+    """Beside columns of categories, those of numbers took what CatBoost refuses."""
+    pd = pytest.importorskip("pandas")
+    model, compiled = with_categories
+    frame, name = categories(4, 2), "x"
+    flags = [True, None, False, True]
+    kinds = ["boolean", *(["bool[pyarrow]"] if importlib.util.find_spec("pyarrow") else [])]
+    for values in (pd.Categorical([1, 2, 1, 2]), *(pd.array(flags, kind) for kind in kinds)):
+        data = frame.assign(**{name: values})
+        with pytest.raises(catboost.CatBoostError):
+            model.predict(data)
+        with pytest.raises(hbc.InvalidInputError, match=f"{name}.*expected numbers"):
+            compiled.predict(data)
+    for values in ([1, 2, 3, 4], pd.array([1, None, 2, 3], "Int64"), pd.array([True] * 4, "boolean")):
+        data = frame.assign(**{name: values})
+        np.testing.assert_allclose(compiled.predict(data), model.predict(data), rtol=1e-9)
 
 
 def test_categories_are_saved(with_categories: Any, tmp_path: Path) -> None:

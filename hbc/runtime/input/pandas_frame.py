@@ -104,8 +104,8 @@ class PandasFrame(FrameView):
 
     def rejected_by(self, no_numbers: Sequence[str], index: int) -> str:
         dtype = self._held(index).dtype
-        kind = f"pandas.{type(dtype).__name__}"
-        return str(dtype) if kind in no_numbers or (f"{kind} with NA" in no_numbers and self.holds_na(index)) else ""
+        missing = "pandas.BooleanDtype with NA" in no_numbers and dtype.kind == "b"  # also of Arrow
+        return str(dtype) if f"pandas.{type(dtype).__name__}" in no_numbers or (missing and self.holds_na(index)) else ""
 
     def block(self) -> Array | None:
         dtypes = {values.dtype for values in self._blocks}
