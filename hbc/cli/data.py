@@ -13,6 +13,7 @@ import hbc
 from hbc.cli.models import require_file
 from hbc.errors import ArtifactError, InvalidInputError, counted
 from hbc.ir.store import write_atomically
+from hbc.runtime.input.columns import names_in_data
 from hbc.scoring.formats import require_header
 
 SUFFIXES = (".csv", ".parquet", ".npy")
@@ -101,8 +102,10 @@ def suited(path: Path, data: Any, model: hbc.CompiledModel) -> Any:
         columns: list[str] = []
     else:
         columns = list(map(str, data.columns))
-        if own is not None and set(map(str, own)) <= set(columns):
-            return _with_categories(path, data[list(map(str, own))], model)
+        found = names_in_data(model.spec, list(map(str, own)), columns) if own is not None else {}
+        if own is not None and len(found) == len(own):
+            places = [columns.index(found[name]) for name in map(str, own)]  # the names of a file of Parquet may be numbers
+            return _with_categories(path, data.iloc[:, places], model)
         _require_commas(path, columns, count)
     if names is None and data.ndim == 2 and data.shape[1] != count:
         raise InvalidInputError(

@@ -90,7 +90,7 @@ class WorkerMethod:
         Raises InvalidInputError if one is missing or there twice, also one to keep."""
         given = list(names)
         columns = self._method.columns
-        chosen = [name for name in given if name not in self.keep] if columns is None else columns
+        chosen = [name for name in given if name not in self.keep] if columns is None else self._method.names_in(given)
         if missing := [name for name in dict.fromkeys([*self.keep, *chosen]) if name not in given]:
             raise InvalidInputError(
                 found=f"the columns {', '.join(map(repr, given[:20]))}",

@@ -14,7 +14,7 @@ from hbc.ir.signature import Column
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.calls import ArrayCall, answers
 from hbc.runtime.input.arrow_batch import ArrowBatch, Dictionaries, NoRows
-from hbc.runtime.input.columns import listed, names_of
+from hbc.runtime.input.columns import listed, names_in_data, names_of, own_name
 from hbc.runtime.input.frame_view import duplicates
 from hbc.runtime.schema import NAMED_BY_CLASS
 
@@ -183,6 +183,16 @@ class ArrowMethod:
             found = dict(zip(together, answers(together, shared.variants[kinds], arrays), strict=True))
         return [found[call] if call in found else call.result_for(X) for call in self._calls]
 
+    def names_in(self, given: Sequence[str]) -> list[str]:
+        """The names of the model's columns in data with these names, in order: its own for those that data lack. For models that know
+        names (`columns`). Raises InvalidInputError if two names mean one column."""
+        found = names_in_data(self._spec, self.columns or (), given)
+        return [found.get(name, name) for name in self.columns or ()]
+
+    def own_name(self, name: str) -> str:
+        """The model's own name for a column of data."""
+        return str(own_name(self._spec, self._fitted or (), name))
+
     def _require_columns(self, schema: Any) -> None:
         """Raise InvalidInputError for a schema without columns of the model."""
         self._layout(schema)
@@ -213,16 +223,17 @@ class ArrowMethod:
             if name in self._fitted and name in places:
                 raise duplicates(name)
             places[name] = place
-        present = [name for name in self._fitted if name in places]
+        given = names_in_data(self._spec, list(self._fitted), schema.names)
+        present = [name for name in self._fitted if name in given]
         if len(present) < len(self._fitted) and names_of(self._spec) is None:  # otherwise the test of the names says it
-            missing = [name for name in self._fitted if name not in places]
+            missing = [name for name in self._fitted if name not in given]
             raise InvalidInputError(
                 found=f"a table without the columns {listed(missing)}",
                 expected=f"the names of fit, {listed(list(self._fitted))}",
                 advice="Rename the columns that hold them.",
             )
         facts = {at: self._spec.columns[self._fitted[name]] for at, name in enumerate(present)}
-        return [places[name] for name in present], facts
+        return [places[given[name]] for name in present], facts
 
 
 def _own_names(model: Any) -> tuple[str, ...] | None:

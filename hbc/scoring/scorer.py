@@ -106,7 +106,7 @@ class Scorer:
     def kind(self, name: str) -> str | None:
         """How the model reads a column of text: "number", "text", or None if it does not."""
         if self.method.columns is not None:
-            return self._by_name.get(name)
+            return self._by_name.get(self.method.own_name(name))
         return None if name in self.options.keep else self._kinds[0] if len(set(self._kinds)) == 1 else "text"
 
     def plan(self, reader: Reader, fragment: Fragment) -> Plan:
@@ -126,7 +126,7 @@ class Scorer:
                     advice="The model knows no names of columns, so the file must have its columns only, in their order.",
                 )
         else:
-            given = list(self.method.columns)
+            given = self.method.names_in([*reader.names, *folders])
         wanted = list(dict.fromkeys([*given, *keep]))
         chosen = [column for column in wanted if column in folders]
         if both := [column for column in chosen if column in reader.names]:
@@ -144,7 +144,7 @@ class Scorer:
         require_columns(name, reader.names, [column for column in in_file if column in keep], "the columns to keep")
         partitions = {}
         for column in chosen:
-            whole = types.get(column) == "int64" and self._by_name.get(column) != "text"
+            whole = types.get(column) == "int64" and self.kind(column) != "text"
             value = folders[column]
             partitions[column] = pa.scalar(
                 int(value) if whole and value is not None else value, pa.int64() if whole else pa.string()
@@ -176,7 +176,7 @@ class Scorer:
 
     def _kinds_of(self, plan: Plan) -> list[tuple[str, str | None]]:
         """The columns of `plan.given` that are in the file, and how the model reads them."""
-        kinds = self._kinds if self.method.columns is None else map(self._by_name.get, plan.given)
+        kinds = self._kinds if self.method.columns is None else map(self.kind, plan.given)
         return [(name, kind) for name, kind in zip(plan.given, kinds, strict=True) if name not in plan.partitions]
 
     def answer(self, plan: Plan, batch: Any, floats: Collection[str] = ()) -> Any:
@@ -196,7 +196,7 @@ class Scorer:
                     column = numbers(column, name in plan.bools, name in floats) if kind == "number" else strings(column)
                 except InvalidInputError as error:
                     raise InvalidInputError(**{**error.facts, "where": f"X, column {name!r}"}) from error
-            columns.append(_whole(column) if name in self._of_integers else column)
+            columns.append(_whole(column) if self.method.own_name(name) in self._of_integers else column)
         results = self.method(self._pa.RecordBatch.from_arrays(columns, list(plan.given)), strings=plan.strings)
         arrays = [
             column if column.type == field.type else column.cast(field.type)

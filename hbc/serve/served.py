@@ -13,6 +13,7 @@ import numpy as np
 from hbc.errors import ArtifactError, HbcError, InvalidInputError
 from hbc.ir.signature import InputSpec
 from hbc.lazy import cached_property
+from hbc.runtime.input.columns import names_in_data
 from hbc.runtime.model import CompiledModel
 from hbc.serve import examples
 from hbc.serve.drift import Drift
@@ -46,11 +47,12 @@ class Predictor:
         spec = model.spec
         self._order = None if spec.frames.by_name or spec.ndim != 2 else examples.column_names(model) or ()
         """The names in order, for models that read frames by position. () for columns without names."""
+        self._spec = spec
 
     def record(self, row: Mapping[str, Any]) -> Outputs:
         order = self._order
         if order is not None and tuple(row) != order:
-            row = _in_order(row, order, "record")
+            row = _in_order(self._spec, row, order, "record")
         result = self._bound(row)
         if type(result) is np.ndarray:
             return {self.method: result[0]}
@@ -58,12 +60,12 @@ class Predictor:
 
     def records(self, rows: Sequence[Mapping[str, Any]]) -> Outputs:
         if self._order is not None and any(tuple(row) != self._order for row in rows):
-            rows = _records_in_order(rows, self._order)
+            rows = _records_in_order(self._spec, rows, self._order)
         return named_outputs(self.method, self._bound.rows(rows))
 
     def columns(self, columns: Mapping[str, Any]) -> Outputs:
         if self._order is not None and tuple(columns) != self._order:
-            columns = _in_order(columns, self._order, "columns")
+            columns = _in_order(self._spec, columns, self._order, "columns")
         return named_outputs(self.method, self._bound.columns(columns))
 
     def matrix(self, X: Any) -> Outputs:
@@ -72,24 +74,26 @@ class Predictor:
         return named_outputs(self.method, self._call(X))
 
 
-def _in_order(row: Mapping[str, Any], order: tuple[str, ...], where: str) -> dict[str, Any]:
+def _in_order(spec: InputSpec, row: Mapping[str, Any], order: tuple[str, ...], where: str) -> dict[str, Any]:
     """The same with its names in order. Raises InvalidInputError for other names: the model would take them by position."""
     _require_names(order, where)
-    if row.keys() != set(order):
-        raise _other_names(row, order, where)
-    return {name: row[name] for name in order}
+    names = names_in_data(spec, order, list(row))
+    if len(names) < len(order) or len(row) > len(order):
+        raise _other_names(row, names, order, where)
+    return {name: row[names[name]] for name in order}
 
 
-def _records_in_order(rows: Sequence[Mapping[str, Any]], order: tuple[str, ...]) -> list[dict[str, Any]]:
+def _records_in_order(spec: InputSpec, rows: Sequence[Mapping[str, Any]], order: tuple[str, ...]) -> list[dict[str, Any]]:
     """The records with their names in order. What only some of them have is NaN in the others, as pandas has it. Raises
     InvalidInputError."""
     _require_names(order, "records")
     known: dict[str, None] = {}
     for row in rows:
         known.update(dict.fromkeys(row))
-    if known.keys() != set(order):
-        raise _other_names(known, order, "records")
-    return [{name: row.get(name, np.nan) for name in order} for row in rows]
+    names = names_in_data(spec, order, list(known))
+    if len(names) < len(order) or len(known) > len(order):
+        raise _other_names(known, names, order, "records")
+    return [{name: row.get(names[name], np.nan) for name in order} for row in rows]
 
 
 def _require_names(order: tuple[str, ...], where: str) -> None:
@@ -100,9 +104,9 @@ def _require_names(order: tuple[str, ...], where: str) -> None:
         )
 
 
-def _other_names(found: Mapping[str, Any], order: tuple[str, ...], where: str) -> InvalidInputError:
-    missing = [name for name in order if name not in found]
-    further = [name for name in found if name not in set(order)]
+def _other_names(found: Mapping[str, Any], names: Mapping[str, str], order: tuple[str, ...], where: str) -> InvalidInputError:
+    missing = [name for name in order if name not in names]
+    further = [name for name in found if name not in set(names.values())]
     parts = [f"no {_listed(missing)}"] if missing else []
     parts += [f"{_listed(further)}, which the model does not have"] if further else []
     return InvalidInputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,7 +13,7 @@ from hbc.ir.later import Later
 from hbc.ir.signature import InputSpec, Kinds, input_layout
 from hbc.ir.types import NUMPY_DTYPES, Array, DType
 from hbc.lazy import cached_property
-from hbc.runtime.input.frame_view import FrameView
+from hbc.runtime.input.frame_view import FrameView, duplicates
 from hbc.runtime.input.places import Places
 from hbc.runtime.input.values import beyond_exact, converted, decimals, digits, floats, reject_numbers, rounded_twice, strings
 
@@ -280,6 +280,26 @@ def names_of(spec: InputSpec) -> tuple[str, ...] | None:
     if spec.feature_names is None and spec.frames.numbered:
         return tuple(map(str, range(spec.n_features)))
     return spec.feature_names or spec.frames.names or None
+
+
+def own_name(spec: InputSpec, fitted: Container[str], name: Any) -> Any:
+    """A model's own name for a column of data: LightGBM writes _ for the spaces in the names that it is fitted on, and compares none."""
+    spaced = names_of(spec) is None and name not in fitted and isinstance(name, str)
+    return name.replace(" ", "_") if spaced else name
+
+
+def names_in_data(spec: InputSpec, fitted: Sequence[str], given: Sequence[Any]) -> dict[str, str]:
+    """Fitted name → the name of the same column in data (`own_name`), without columns that data lack. Raises InvalidInputError if two
+    columns of the data have a fitted name, none of them exactly."""
+    there, known = set(given), set(fitted)
+    found = {name: name for name in fitted if name in there}
+    for name in given if len(found) < len(fitted) else ():
+        own = own_name(spec, known, name)
+        if own in known and own not in there:
+            if own in found:
+                raise duplicates(name)
+            found[own] = name
+    return found
 
 
 def listed(names: Sequence[Any]) -> str:
