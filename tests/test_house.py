@@ -138,8 +138,8 @@ FLOORS = {
         *("costs", "compiler"),
     ),
     "compiler/tvm/trees": (
-        *("__init__", "ranks", "categories", "keys", "leaves", "pieces", "walk", "patches", "ranges", "scan", "gpu"),
-        "ensembles",
+        *("__init__", "ranks", "categories", "keys", "set_keys", "leaves", "pieces", "walk", "patches", "ranges", "scan"),
+        *("gpu", "ensembles"),
     ),
 }
 """Folder under hbc/ → its folders and files from the ground up: each imports from itself and from those before it."""

@@ -141,7 +141,7 @@ class TvmCompiler(Compiler):
 
     def compile(self, graph: Graph, options: CompileOptions) -> TvmExecutable:
         where = machine(options.device, options.target)
-        methods = GraphMethods(join_sets(graph), options, where)
+        methods = GraphMethods(join_sets(graph, where.schedule.tests_sets), options, where)
         if where.cuda and where.missing is not None and options.target is None:
             advice = (
                 f'{ELSEWHERE} To compile here, and not run, name the GPU: target={{"kind": "cuda", "arch": "{where.arch}"}}.'
@@ -168,7 +168,7 @@ class TvmCompiler(Compiler):
         if self.files is None:
             self.compile(graph, options).export(path)
         else:
-            export(join_sets(graph), options, where, path, about, self.files)
+            export(join_sets(graph, where.schedule.tests_sets), options, where, path, about, self.files)
 
     def on_host(self, graph: Graph, options: CompileOptions) -> Graph:
         where = machine(options.device, options.target)

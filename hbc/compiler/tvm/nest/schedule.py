@@ -44,6 +44,7 @@ class Schedule(ABC):
     columns_in_trees: whether tree ensembles compute the columns that they compare, where they can (plan/tree_columns.py).
     own_code_for_full_vectors: whether a method of few values gets a second copy of its code, without tests for the end of the rows.
     tree_kernels: the strategies that it has kernels for. The first one runs every ensemble.
+    tests_sets: the strategies of which category sets become a part of the ensemble (trees/categories.py).
     few: the schedule for calls of `few_rows` rows or fewer, whose code stands beside; None: there is none.
     """
 
@@ -55,6 +56,7 @@ class Schedule(ABC):
     columns_in_trees: bool
     own_code_for_full_vectors: bool
     tree_kernels: tuple[str, ...]
+    tests_sets: tuple[str, ...] = ("scan",)
     few: Schedule | None = None
     few_rows: int = 0
 
@@ -127,6 +129,7 @@ class CpuBlocks(Schedule):
     columns_in_trees = False
     own_code_for_full_vectors = True
     tree_kernels = ("walk", "patches", "ranges", "scan")
+    tests_sets = ("scan", "walk")
 
     def rows_of_block(self, plan: Plan) -> int:
         return plan.rows

@@ -251,6 +251,9 @@ def most_rows(trees: dict[Node, TreeEnsemble], inputs: Sequence[TensorType]) -> 
     if not trees or any(op.strategy == "scan" for op in trees.values()):
         return MAX_ROWS
     width = max(2 * bytes_of(node.inputs[0].type.dtype) * node.inputs[0].type.columns for node in trees)
+    # Category sets are features behind the columns, and have a byte each.
+    sets = max(int(op.feature.max(initial=-1)) + 1 - node.inputs[0].type.columns for node, op in trees.items())
+    width, least = (width + sets, ROWS_IN_STATEMENT) if sets > 0 else (width, MAX_ROWS)
     nodes = sum(NODE_BYTES * len(op.feature) for op in trees.values())
     if nodes <= WALK_BYTES:
         sums = max((op.n_outputs * bytes_of(node.type.dtype) for node, op in trees.items() if op.output == "sum"), default=0)
@@ -262,7 +265,7 @@ def most_rows(trees: dict[Node, TreeEnsemble], inputs: Sequence[TensorType]) -> 
         width = max(width, sum(bytes_of(each.dtype) * elements(each) for each in inputs))
     far = FAR if nodes > FAR_BYTES and all(op.strategy == "walk" for op in trees.values()) else 1
     rows = far * WALK_ROWS
-    while rows > MAX_ROWS and rows * width > far * WALK_BYTES:
+    while rows > least and rows * width > far * WALK_BYTES:
         rows //= 2
     return rows
 

@@ -17,6 +17,11 @@ def as_vector(buffer: Any) -> Any:
     return T.decl_buffer((1 << 30,), buffer.dtype, data=buffer.data, align=buffer.data_alignment, layout=None)
 
 
+def as_bytes(buffer: Any) -> Any:
+    """The same memory as a buffer of bytes."""
+    return T.decl_buffer((1 << 30,), "uint8", data=buffer.data, align=1, layout=None)
+
+
 def vector(buffer: Any, start: Expr, lanes: int) -> Expr:
     """buffer[start : start + lanes], as a vector."""
     return buffer[start if lanes == 1 else tirx.Ramp(start, tirx.const(1, "int64"), lanes)]

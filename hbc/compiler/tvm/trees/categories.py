@@ -55,19 +55,20 @@ def n_features(op: TreeEnsemble) -> int | None:
     return op.width if isinstance(op, CategoricalTrees) else None
 
 
-def join_sets(graph: Graph) -> Graph:
-    """`TreeEnsemble(Concat(x, CategoryPlanes(x)))` → `CategoricalTrees(x)`, if the trees are scanned. Other `CategoryPlanes` are lowered.
+def join_sets(graph: Graph, strategies: tuple[str, ...]) -> Graph:
+    """`TreeEnsemble(Concat(x, CategoryPlanes(x)))` → `CategoricalTrees(x)`, if the trees run by one of these strategies. Other
+    `CategoryPlanes` are lowered.
 
     It also matches if only some columns of x stand before the planes.
     """
-    graph = rewrite(graph, _joined)
+    graph = rewrite(graph, lambda node: _joined(node, strategies))
     return rewrite(graph, lambda node: node.op.lower(*node.inputs) if isinstance(node.op, CategoryPlanes) else None)
 
 
-def _joined(node: Node) -> Node | None:
+def _joined(node: Node, strategies: tuple[str, ...]) -> Node | None:
     """The rewriting of one node, for `join_sets`. None if it stays."""
     op = node.op
-    if type(op) is not TreeEnsemble or op.strategy != "scan" or not isinstance(node.inputs[0].op, tensor.Concat):
+    if type(op) is not TreeEnsemble or op.strategy not in strategies or not isinstance(node.inputs[0].op, tensor.Concat):
         return None
     numbers, *rest = node.inputs[0].inputs
     if len(rest) != 1 or not isinstance(rest[0].op, CategoryPlanes):

@@ -42,10 +42,11 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import let
-from hbc.compiler.tvm.tir.vectors import prefetch
+from hbc.compiler.tvm.tir.vectors import as_bytes, prefetch, vector
 from hbc.compiler.tvm.trees.categories import Codes, n_features, pack_sets
 from hbc.compiler.tvm.trees.keys import Compared, Keys, compared_columns, key_columns, ordered
 from hbc.compiler.tvm.trees.leaves.reached import Reached, padded
+from hbc.compiler.tvm.trees.set_keys import SetKeys, TurnedSets, turn_sets
 from hbc.compiler.tvm.trees.walk.lone import LoneNodes, LoneWalk, pack_lone, walks_alone
 from hbc.compiler.tvm.trees.walk.passes import LEAST_BYTES, LEAST_TREES, Passes
 from hbc.ir.graph import Node
@@ -88,6 +89,8 @@ class PackedNodes:
     """An ensemble as a walk reads it.
 
     compared: the columns of keys that nodes compare. Entry k is column k + 1 of a row's keys. Column 0 is zeros, for the leaves.
+    firsts: how many columns these are, with those that have the bytes of category sets (`TurnedSets`), behind the others. Where there are
+    such, nodes have no numbers of columns, but of bytes: of the first byte that they compare. The last one of these is that of the set.
     seconds: how many of these, the first ones, have a second column, with NaN below all numbers. Of entry k it is column second + k + 1.
     apart: whether `second` is a power of two. Then the column of a node, modulo `second`, has the key of a row without NaN.
     words [M, 2]: for each node the key of its threshold (for a leaf, its row in `values`), and `left << shift | column`. The roots come
@@ -97,6 +100,7 @@ class PackedNodes:
     """
 
     compared: Compared
+    firsts: int
     second: int
     seconds: int
     apart: bool
@@ -106,42 +110,52 @@ class PackedNodes:
     values: Array
 
 
-def pack_nodes(op: TreeEnsemble) -> PackedNodes:
-    """Pack an ensemble. Vectorized over all nodes."""
+def pack_nodes(op: TreeEnsemble, turned: TurnedSets | None = None) -> PackedNodes:
+    """Pack an ensemble. turned: its category sets, if each has a byte. Vectorized over all nodes."""
     values, place = _values(op)
     number, begins = _numbers(op, place, len(values))
     count = int(begins[-1])
     reached = np.flatnonzero(number >= 0)
     inner, leaf = reached[op.feature[reached] >= 0], reached[op.feature[reached] < 0]
-    compared, column, in_second, second, seconds = _columns(op)
-    columns = second + seconds
+    compared, column, in_second, firsts, second, seconds = _columns(op, turned)
+    key = op.threshold.itemsize
+    columns = second + seconds if turned is None else (second + seconds) * key
     shift = _shift(columns)
     small = op.threshold.dtype == np.float32 and columns < 65536 and count < 2 ** (32 - shift)
     if not small:
         shift = 32
     words = np.zeros((count, 2), np.uint32 if small else np.uint64)
-    words[number[inner], 0] = ordered(op.threshold[inner])
-    words[number[inner], 1] = number[op.left[inner]] << shift | column[inner] + 1 + second * in_second[inner]
+    thresholds, at = ordered(op.threshold[inner]), column[inner] + 1 + second * in_second[inner]
+    if turned is not None:
+        of_set = op.feature[inner] - turned.width
+        in_set = turned.place[np.maximum(of_set, 0)] + (len(compared) + 1) * key - (key - 1)
+        at = np.where(of_set < 0, at * key, in_set)
+        thresholds[of_set >= 0] = (1 << 8 * (key - 1)) - 1
+    words[number[inner], 0] = thresholds
+    words[number[inner], 1] = number[op.left[inner]] << shift | at
     words[number[leaf], 0] = place[op.left[leaf]]
     words[number[leaf], 1] = number[leaf] << shift
     waiting = np.arange(op.n_trees, whole_rounds(op.n_trees))
     words[waiting, 1] = waiting << shift
     kept = aligned(words.size, "i32" if small else "i64").reshape(words.shape)
     kept[...] = words.view(kept.dtype)
-    return PackedNodes(compared, second, seconds, second > len(compared), kept, begins, shift, padded(values))
+    return PackedNodes(compared, firsts, second, seconds, second > firsts, kept, begins, shift, padded(values))
 
 
-def _columns(op: TreeEnsemble) -> tuple[Compared, Array, Array, int, int]:
-    """`compared_columns`, `second` and `seconds` (see `PackedNodes`). The columns are the features in their order if these are hardly more,
-    and nodes take no more memory."""
+def _columns(op: TreeEnsemble, turned: TurnedSets | None) -> tuple[Compared, Array, Array, int, int, int]:
+    """`compared_columns`, `firsts`, `second` and `seconds` (see `PackedNodes`). The columns are the features in their order if these are
+    hardly more, and nodes take no more memory."""
 
-    def found(in_order: bool) -> tuple[Compared, Array, Array, int, int]:
+    def found(in_order: bool) -> tuple[Compared, Array, Array, int, int, int]:
         compared, column, in_second = compared_columns(op, in_order)
-        seconds = int(column[in_second].max(initial=-1)) + 1
-        return compared, column, in_second, _second(len(compared), seconds), seconds
+        firsts, seconds = len(compared), int(column[in_second].max(initial=-1)) + 1
+        if turned is not None:
+            compared = tuple((feature, low) for feature, low in compared if feature < turned.width)
+            firsts = len(compared) + turned.size // op.threshold.itemsize
+        return compared, column, in_second, firsts, _second(firsts, seconds), seconds
 
-    (few, *_, few_second, few_seconds), (all_, *_, second, seconds) = found(False), found(True)
-    larger = len(all_) + seconds > MORE_COLUMNS * (len(few) + few_seconds)
+    (*_, few, few_second, few_seconds), (*_, all_, second, seconds) = found(False), found(True)
+    larger = all_ + seconds > MORE_COLUMNS * (few + few_seconds)
     return found(not larger and _shift(second + seconds) == _shift(few_second + few_seconds))
 
 
@@ -271,19 +285,23 @@ class Walk:
         width = n_features(op)  # sorted by feature: first numbers, then category sets
         numbers = [feature for feature, _ in packed.compared if width is None or feature < width]
         self.numbers = f.size(len(numbers))
-        self.codes = None
-        if width is not None:
+        self.codes = self.set_keys = None
+        if width is not None and f.lanes > 1:
+            self.set_keys = SetKeys(f, op, x)
+        elif width is not None:
             self.codes = Codes(f, op, x)
             self.sets = f.size(len(packed.compared) - len(numbers))
             self.set_numbers = f.own(
                 np.array([feature - width for feature, _ in packed.compared[len(numbers) :]], np.int64), "i64"
             )
-        self.firsts = len(packed.compared)
+        self.firsts = packed.firsts
         self.second, self.seconds, self.apart = packed.second, f.size(packed.seconds) if packed.seconds else None, packed.apart
         # `Keys.fill_low` may fill whole registers, where there are any.
         seconds = key_columns(packed.seconds) if f.lanes > 1 else packed.seconds
         self.columns, self.mask = key_columns(1 + packed.second + seconds), (1 << self.shift) - 1
         self.keys = Keys(f, x, packed.compared, len(numbers), self.columns * (1 if alone else f.block), first=1)
+        if self.set_keys is not None:
+            self.bytes = as_bytes(self.keys.buffer)
         self.walks = walks_alone_of(op.n_trees, int(op.depths.max(initial=0))) if alone and self.word == "i32" else WALKS
         self.steps = steps_between_tests(op.depths) if f.lanes > 1 else STEPS_BETWEEN_TESTS
         self.places = f.scratch(self.walks, "i64")  # the rows of `values` for the leaves in which the last walks ended
@@ -293,7 +311,8 @@ class Walk:
         if not self.apart:
             return None
         walk = copy(self)
-        walk.seconds, walk.columns, walk.mask = None, key_columns(1 + self.firsts), self.second - 1
+        walk.seconds, walk.columns = None, key_columns(1 + self.firsts)
+        walk.mask = self.second * (1 if self.set_keys is None else self.bits // 8) - 1
         return walk
 
     def fill(self, row: Expr, seen: Any = None) -> None:
@@ -303,11 +322,13 @@ class Walk:
         self.keys.fill(row, start, seen)
         if self.seconds is not None:
             self.keys.fill_low(row, start + self.second, self.seconds)
-        if self.codes is not None:
+        if self.set_keys is not None:
+            self.set_keys.fill(row, self.bytes, T.Bind((start + self.numbers + 1) * (self.bits // 8)))
+        elif self.codes is not None:
             self._fill_sets(self.codes, row, start + self.numbers + 1)
 
     def _fill_sets(self, codes: Codes, row: Expr, start: Expr) -> None:
-        """Compute the keys of a row's category sets: of 1 if the row goes right, of 0 if it goes left."""
+        """Compute the keys of a row's category sets, on a GPU: of 1 if the row goes right, of 0 if it goes left."""
         f, kind = self.f, NUMPY_DTYPES[self.x.type.dtype].type
         packed = f.once(pack_sets, self.op)
         bytes_, columns = f.own(packed.bytes, "u8"), f.own(packed.set_column, "i64")
@@ -365,7 +386,12 @@ class Walk:
 
         def onward(link: Expr) -> Expr:
             left = tirx.shift_right(link, tirx.const(self.shift, self.link))
-            key = self.keys.buffer[self._start(row) + tirx.Cast("int64", self._column(link))]
+            column = tirx.Cast("int64", self._column(link))
+            if self.set_keys is None:
+                key = self.keys.buffer[self._start(row) + column]
+            else:
+                size = self.bits // 8
+                key = tirx.reinterpret(f"uint{self.bits}", vector(self.bytes, self._start(row) * size + column, size))
             return tirx.Add(tirx.Cast("int64", left), tirx.Cast("int64", tirx.LT(threshold, key)))
 
         return let(self._link(node), onward)
@@ -385,7 +411,8 @@ class Sums:
             few = f.once(_pack_lone, op)
             self.walk, values, size = LoneWalk(f, few, node.inputs[0], WALKS), few.values, few.links.nbytes
         else:
-            packed = f.once(pack_nodes, op)
+            turned = f.once(turn_sets, op) if f.lanes > 1 and n_features(op) is not None else None
+            packed = f.once(pack_nodes, op, turned)
             self.walk, values, size = Walk(f, op, packed, node.inputs[0], alone), packed.values, packed.words.nbytes
         self.trees = f.size(op.n_trees)
         self.trees_in_tile = max(1, min(TREES_IN_TILE, TILE * op.n_trees // size))
