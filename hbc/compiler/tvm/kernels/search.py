@@ -108,11 +108,12 @@ def _counted(f: Chunk, node: Node, edges: Array) -> None:
 
 
 def _one_by_one(f: Chunk, node: Node, edges: Array) -> None:
-    """Emit ranks by a binary search, one row after the other."""
+    """Emit ranks by a binary search, a column after the other, so that its rows find the upper edges in a cache. Row by row, 300 columns of
+    255 edges took 1.35 times as long (code for Zen 3 on Zen 4)."""
     (x,), (width, count) = node.inputs, edges.shape
     dtype, levels = x.type.dtype, count.bit_length()
     sorted_edges = f.own(padded(edges, 1 << levels), dtype)
-    with f.each_row() as row, f.grid([width]) as (column,):
+    with f.grid([width]) as (column,), f.each_row() as row:
         value, place = f.scratch(1, dtype), f.scratch(1, "i64")
         T.buffer_store(value, f.read(x, [column], row), [0])
         T.buffer_store(place, tirx.const(0, "int64"), [0])
