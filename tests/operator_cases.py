@@ -22,7 +22,7 @@ from hbc.ops.barycentre import Barycentre
 from hbc.ops.checks import Beside, Check, CheckLeast, CheckNotAll, CheckValues
 from hbc.ops.columns import Categorize, Rank, SelectColumns, TakeByColumn
 from hbc.ops.coupling import ClassProducts, PairSums, PairwiseCoupling
-from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
+from hbc.ops.curves import BSplines, Interpolate, InterpolateBothWays, NormalQuantile, OnLines
 from hbc.ops.encoding import Lookup, OneHot
 from hbc.ops.functions import CLogarithm, CPower, Function, Polynomial
 from hbc.ops.hashed_categories import HashedValues, HashText, chained
@@ -436,10 +436,12 @@ CASES["Function"] += [(Function(name), [rows("f64", 3)]) for name in ("log_abs",
 CASES["Function"] += [(Function("power", exponent=exponent), [rows("f64", 3)]) for exponent in (3.0, -1.5)]
 TOLERANCES["Function"] = FUNCTIONS
 _STEPS = np.array([[-2.0, -2.0, 0.1, 0.1, 3.0], [0.0, 1.0, 2.0, 5.0, 5.0]])
-CASES["Interpolate"] = [
-    (Interpolate(_STEPS, np.cumsum(_STEPS, axis=1)), [rows("f64", 2)]),
-    (Interpolate(_STEPS[:, :1], _STEPS[:, 1:2]), [rows("f64", 2)]),
+_POINTS = [(xs, np.cumsum(np.abs(xs), axis=1)) for xs in (_STEPS, _STEPS[:, :1], _STEPS * 1e-310, _STEPS[:, ::4])]
+CASES["Interpolate"] = [(Interpolate(xs, np.cumsum(xs, axis=1)), [rows("f64", 2)]) for xs in (_STEPS, _STEPS[:, :1])]
+CASES["InterpolateBothWays"] = [
+    (InterpolateBothWays(xs, ys), [np.concatenate([xs.T, rows("f64", 2)[xs.shape[1] :]])]) for xs, ys in _POINTS
 ]
+CASES["OnLines"] = [(OnLines(rows("f64", 7, 4)[1:4, :n].copy()), [rows("f64", 3), indices("i32", n - 1, 3)]) for n in (2, 7)]
 CASES["NormalQuantile"] = [
     (NormalQuantile(), [np.random.default_rng(7).random((ROWS, 3)) ** 8]),
     (NormalQuantile(), [rows("f64", 2)]),

@@ -483,15 +483,8 @@ def test_every_operator_says_what_it_is() -> None:
 NO_PLACES = {
     "numbers, strings or bytes that are computed with": [
         *("Constant.value", "Rank.edges", "Categorize.categories", "Interpolate.xs", "Interpolate.ys", "BSplines.knots"),
-        *(
-            "Standardize.offset",
-            "Standardize.scale",
-            "Affine.scale",
-            "Affine.offset",
-            "OneHot.value",
-            "Impute.fill",
-            "ImputeText.fill",
-        ),
+        *("Standardize.offset", "Standardize.scale", "Affine.scale", "Affine.offset", "OneHot.value"),
+        *("Impute.fill", "ImputeText.fill", "InterpolateBothWays.xs", "InterpolateBothWays.ys", "OnLines.points"),
         *(
             "Linear.coef",
             "Linear.intercept",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -83,6 +83,117 @@ class Interpolate(Operator):
         rises = (rise >= 0).all(axis=1) & np.isfinite(ends).all(axis=1)
         y = Range(low, high, x.missing).without_numbers(x.empty)
         return chosen(np.broadcast_to(rises, y.low.shape), y, anything(y.low))
+
+
+@operator
+class InterpolateBothWays(Operator):
+    """y[N, F] = ½ (Interpolate(xs, ys)(x) - Interpolate(-xs reversed, -ys reversed)(-x)): the mean of the interpolations from below and
+    from above, which differ where xs are equal (sklearn.preprocessing.QuantileTransformer); f64. ys ascend, too.
+
+    Both lie on the line between the same two points unless x is one of the xs, so that one search finds both.
+    """
+
+    xs: Array
+    ys: Array
+
+    columnwise = True
+    jumps = True  # where xs are repeated
+
+    def infer(self, x: TensorType) -> TensorType:
+        return self._upwards.infer(x)
+
+    @property
+    def _upwards(self) -> Interpolate:
+        return Interpolate(self.xs, self.ys)
+
+    @property
+    def _downwards(self) -> Interpolate:
+        return Interpolate(-self.xs[:, ::-1], -self.ys[:, ::-1])
+
+    def evaluate(self, x: Array) -> Array:
+        return np.asarray((self._upwards.evaluate(x) - self._downwards.evaluate(-x)) * 0.5)
+
+    def lower(self, x: Node) -> Node:
+        xs, ys = self.xs, self.ys
+        width, count = xs.shape
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            slopes = np.diff(ys, axis=1) / np.diff(xs, axis=1)
+        slopes[np.diff(xs, axis=1) == 0] = 0.0  # no x lies between these
+        if not np.isfinite(slopes).all():
+            return t.mul(t.sub(self._upwards(x), self._downwards(t.neg(x))), 0.5)
+        points = np.zeros((width, count + 1, 4))
+        points[:, 1:, 0], points[:, 1:, 1], points[:, 1:-1, 2] = xs, ys, slopes
+        for j in range(width):  # the last point with the same x, from below, and the first one, from above
+            last, first = (np.searchsorted(xs[j], xs[j], side) for side in ("right", "left"))
+            points[j, 1:, 3] = (ys[j, last - 1] + ys[j, first]) * 0.5
+        inside = t.maximum(t.minimum(x, xs[:, -1]), xs[:, 0])
+        y = OnLines(points)(inside, Rank(xs[:, :-1])(inside))
+        if count > 1 and (xs[:, 0] == xs[:, 1]).any():
+            y = t.where(t.less(x, xs[:, 0]), t.constant(ys[:, 0]), y)
+        if count > 1 and (xs[:, -2] == xs[:, -1]).any():
+            y = t.where(t.less(xs[:, -1], x), t.constant(ys[:, -1]), y)
+        return t.where(t.isnan(x), x, y)
+
+    @property
+    def non_negative(self) -> bool:
+        return self._upwards.non_negative
+
+    def divides_by_sum(self, inputs: Sequence[Node]) -> bool:
+        return self.non_negative
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        return self._upwards.magnitude(node, bounds)
+
+    def enclose(self, x: Range) -> Range:
+        """The halved difference keeps the order of both interpolations when it is computed."""
+        up, down = self._upwards.enclose(x), self._downwards.enclose(Range(-x.high, -x.low, x.missing))
+        y = Range((up.low - down.high) * 0.5, (up.high - down.low) * 0.5, x.missing).without_numbers(x.empty)
+        return chosen(np.isfinite(y.low) & np.isfinite(y.high) | x.empty, y, anything(y.low))
+
+
+@operator
+class OnLines(Operator):
+    """y[N, F]: where x is the number of point p = place[N, F] + 1, the value that this point has alone; elsewhere the mean of the two sums
+    that the line from the point before gives, reckoned from either end of it (the lowered `InterpolateBothWays`). f64.
+
+    points[F, K + 1, 4]: (number, value, slope of the line to the next point, value where x is this number). place: i32, 0 … K - 1.
+    """
+
+    points: Array
+
+    columnwise = True
+    jumps = True
+
+    def infer(self, x: TensorType, place: TensorType) -> TensorType:
+        require(x.dtype == "f64" and place.dtype == "i32" and x.shape == place.shape, "the operands must be f64 and i32")
+        require(self.points.ndim == 3 and self.points.shape[2] == 4 and self.points.shape[1] > 1, "points are f64[F, K + 1, 4]")
+        require(self.points.dtype == np.float64 and len(self.points) == x.columns, f"there are {x.columns} columns")
+        return x
+
+    def evaluate(self, x: Array, place: Array) -> Array:
+        columns = np.arange(len(self.points))
+        a, b = self.points[columns, place], self.points[columns, place + 1]
+        with np.errstate(all="ignore"):
+            ends = [a[..., 2] * (x - end[..., 0]) + end[..., 1] for end in (a, b)]
+            return np.where(x == b[..., 0], b[..., 3], (ends[0] + ends[1]) * 0.5)
+
+    def lower(self, x: Node, place: Node) -> Node:
+        width, count, _ = self.points.shape
+        before = t.add(place, np.arange(0, width * count, count, dtype=np.int32))
+        after = t.add(before, np.ones((), np.int32))
+        tables = [np.ascontiguousarray(self.points[:, :, part]).ravel() for part in range(4)]
+        slope = t.take(tables[2], before, 0)
+        number = t.take(tables[0], after, 0)
+        first = t.add(t.mul(slope, t.sub(x, t.take(tables[0], before, 0))), t.take(tables[1], before, 0))
+        second = t.add(t.mul(slope, t.sub(x, number)), t.take(tables[1], after, 0))
+        return t.where(t.equal(x, number), t.take(tables[3], after, 0), t.mul(t.add(first, second), 0.5))
+
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
+        number, value, slope, alone = np.abs(self.points).max(axis=1).T
+        return np.maximum(slope * (bounds[0] + number) + value, alone)
+
+    def looks_up(self, inputs: Sequence[Node]) -> Mapping[str | int, range]:
+        return {1: range(self.points.shape[1] - 1)}
 
 
 # Cephes' ndtri, as in scipy.special: rational approximations of the middle part and of the tails.

@@ -13,7 +13,7 @@ from hbc.ir.ranges import Range
 from hbc.ir.types import Array
 from hbc.ops import tensor as t
 from hbc.ops.columns import Rank
-from hbc.ops.curves import Interpolate, NormalQuantile
+from hbc.ops.curves import Interpolate, InterpolateBothWays, NormalQuantile
 from hbc.ops.functions import Function
 from hbc.ops.missing import Impute
 from hbc.ops.scaling import Affine, Binarize, Clip, Standardize
@@ -40,6 +40,7 @@ UNARY: dict[str, Operator] = {
     "binarize": Binarize(0.3, "f64"),
     "rank": Rank(np.sort(XS)),
     "interpolate": Interpolate(np.sort(XS), YS),
+    "both ways": InterpolateBothWays(np.sort(XS), YS),
     "falling": Interpolate(np.sort(XS), YS[:, ::-1]),
     "normal quantile": NormalQuantile(),
 }

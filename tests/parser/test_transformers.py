@@ -97,6 +97,27 @@ def test_quantiles_of_a_sparse_matrix_are_rejected() -> None:
         compiled.transform(scipy.sparse.csr_matrix(np.eye(3)))
 
 
+@pytest.mark.parametrize("backend", ["numpy", "tvm"])
+@pytest.mark.parametrize("count", [1, 2, 7, 300])
+@pytest.mark.parametrize("kind", ["numbers", "float32", "ties", "equal", "subnormal", "huge"])
+def test_quantiles_have_the_bits_of_the_source(kind: str, count: int, backend: str) -> None:
+    """At each quantile, and at the numbers beside it: one search stands for the source's two, which differ where quantiles are equal."""
+    rng = np.random.default_rng(5)
+    data = rng.normal(size=(400, 3))
+    if kind in ("ties", "equal"):
+        data = np.clip(data.round(1), -0.4, 0.5) if kind == "ties" else np.ones_like(data)
+    data *= {"subnormal": 1e-310, "huge": 1e300}.get(kind, 1.0)
+    data = data.astype(np.float32 if kind == "float32" else np.float64)
+    model = QuantileTransformer(n_quantiles=count).fit(data)
+    quantiles = model.quantiles_.astype(data.dtype)
+    beside = [np.nextafter(quantiles, quantiles.dtype.type(end)) for end in (-np.inf, np.inf)]
+    given = np.concatenate([data, quantiles, *beside, quantiles * 2, rng.normal(size=data.shape).astype(data.dtype)])
+    given[::19, 1] = np.nan
+    compiled = hbc.convert(model, backend)
+    np.testing.assert_array_equal(compiled.transform(given), model.transform(given))
+    np.testing.assert_array_equal(compiled.transform(given[:1]), model.transform(given[:1]))
+
+
 def test_an_imputer_rejects_a_batch_of_nothing_but_gaps() -> None:
     """A row of missing values among other rows is imputed. A batch of such rows alone is rejected, because the source does not iterate."""
     model = IterativeImputer(tol=10.0).fit(GAPS)

@@ -13,7 +13,7 @@ from hbc.ir.types import FLOAT32_LIMIT, NUMPY_DTYPES, Array, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import CheckLeast
 from hbc.ops.columns import Rank
-from hbc.ops.curves import BSplines, Interpolate, NormalQuantile
+from hbc.ops.curves import BSplines, Interpolate, InterpolateBothWays, NormalQuantile
 from hbc.ops.functions import Function
 from hbc.ops.missing import Impute
 from hbc.parser.frame import Refusal
@@ -103,9 +103,7 @@ def quantile_transformer(m: Any, x: Node) -> Result:
         if not np.isfinite(np.diff(wide[:, [0, -1]], axis=1)).all():
             raise Refusal("its quantiles are further apart than the largest float64.", "Scale the data before.")
     ys = np.broadcast_to(levels, wide.shape)
-    up = Interpolate(wide, ys)(wide_x)
-    down = Interpolate(-wide[:, ::-1], -ys[:, ::-1])(t.neg(wide_x))
-    y = t.cast(t.mul(t.sub(up, down), 0.5), x.type.dtype)
+    y = t.cast(InterpolateBothWays(wide, ys)(wide_x), x.type.dtype)
     common = dtype_name(np.result_type(dtype, quantiles.dtype))
     first, last = (quantiles[:, i].astype(NUMPY_DTYPES[common]) for i in (0, -1))
     if m.output_distribution == "normal":
