@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from backends import COMPILED
+from random_trees import join, random_tree
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
@@ -135,6 +137,22 @@ def test_explain_shows_the_estimates() -> None:
     assert "estimated for calls of 10 rows: " in said
     for name in ("gemm", "tree_trav", "perf_tree_trav", "scan"):
         assert f"{name} " in said.split("estimated for calls")[1].splitlines()[0]
+
+
+def test_one_large_tree_does_not_count_for_all() -> None:
+    """64 trees that are scanned together take as long as the largest of them, not as the largest of all."""
+    costs = pytest.importorskip("hbc.compiler.tvm.costs")
+    rng = np.random.default_rng(0)
+    trees = [random_tree(rng, leaves, 9, "f4", rng.normal(size=(500, 1)), False) for leaves in [200] + 299 * [20]]
+    op = join([trees[i] for i in rng.permutation(300)], np.zeros(1), None)
+    assert Shape.of(op).longest == 199 + 4 * 19
+    alike = replace(Shape.of(op), longest=None)
+    name = "four rows and split, trees in lanes"
+    for wide in (True, False):
+        work = functools.partial(costs.strategies(wide)["scan"], rows=4)
+        assert work(alike).get(name, np.inf) > 2 * work(Shape.of(op))[name] > 0  # with AVX2 they would be walked
+    chosen, _ = load_compiler("tvm").choose_strategy(op, CompileOptions(batch_size=1, target={"mcpu": "znver4"}))
+    assert chosen == "scan"
 
 
 def test_a_single_candidate_is_not_estimated(small: TreeEnsemble) -> None:

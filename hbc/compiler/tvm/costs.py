@@ -169,7 +169,7 @@ def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping
     small = s.leaves <= WIDTHS[-1]
     if small and s.trees == 1:
         return _one_tree_scan(s, rows, wide)
-    longest = -(-s.trees // TREES_IN_VECTOR) * (s.leaves - 1)
+    longest = -(-s.trees // TREES_IN_VECTOR) * (s.leaves - 1) if s.longest is None else s.longest
     least = ROWS_IN_VECTOR if wide else HALF
     if wide:
         in_lanes = small and s.planes <= MOST_PLANES and (s.planes <= PAGE or pages_pay(s.planes, longest, s.steps))
