@@ -132,7 +132,10 @@ class ParquetReader:
         """The bytes of a row of these columns, as they are stored, in the row group where they are the most. Strings may be short in the
         first rows, and long in others. (Those of a dictionary may take more memory than this.)"""
         metadata, wanted = self._file.metadata, set(columns)
-        chosen = [place for place in range(metadata.num_columns) if metadata.schema.column(place).path.split(".")[0] in wanted]
+        paths = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+        chosen = [
+            place for place, path in enumerate(paths) if path in wanted or path.split(".")[0] in wanted
+        ]  # a name may have dots
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
         sizes = [
             sum(group.column(place).total_uncompressed_size for place in chosen) // max(group.num_rows, 1) for group in groups

@@ -16,6 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import hbc
 from hbc.errors import InvalidInputError
+from hbc.scoring.readers import ParquetReader
 
 WRITERS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "rows.parquet": lambda frame, path: frame.to_parquet(path, row_group_size=100),
@@ -116,3 +117,13 @@ def test_a_missing_word_with_spaces_is_text_as_in_pandas(tmp_path: Path, text: s
         source.predict(pd.read_csv(tmp_path / "x.csv"))
     with pytest.raises(InvalidInputError, match="text that is no number"):
         hbc.score(hbc.convert(source, "numpy", frame), tmp_path / "x.csv", tmp_path / "y.parquet")
+
+
+def test_the_bytes_of_a_column_whose_name_has_a_dot(tmp_path: Path) -> None:
+    """They counted as 0, so that long strings behind short ones took more than the memory that is allowed."""
+    texts = ["x"] * 100 + ["x" * 5000] * 100
+    table = pa.table({"a.b": texts, "ab": texts, "both": [{"a": text} for text in texts]})
+    pa.parquet.write_table(table, tmp_path / "x.parquet", use_dictionary=False)
+    reader = ParquetReader(tmp_path / "x.parquet", lambda name: "text")
+    assert reader.width(["a.b"]) == reader.width(["ab"]) > 2000
+    assert reader.width(["both"]) > 2000
