@@ -20,7 +20,7 @@ from hbc.errors import ArtifactError, meant
 from hbc.lazy import record
 from hbc.process import cpus
 from hbc.runtime.model import CompiledModel
-from hbc.scoring.formats import PIPE, require_format
+from hbc.scoring.formats import PIPE, require_format, separator_of
 from hbc.scoring.inputs import fragments_of, partition_types
 from hbc.scoring.job import ENGINES, Job, Progress
 from hbc.scoring.places import place_of, same_file
@@ -165,6 +165,7 @@ def score(
     require("memory", memory, (str, int), "a number of bytes, such as 1GiB or 500MB")
     require_function("progress", progress)
     restart, dry_run = flag("restart", restart), flag("dry_run", dry_run)
+    separator_of("", separator)
     _check(target, dtype, input_format, output_format, dry_run, engine, engine_address, sources)
     asked = tuple(() if methods is None else _names("methods", methods, "the name of a method, or several"))
     planned = fragments_of(sources, target, input_format, output_format, compression)

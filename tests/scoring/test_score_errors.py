@@ -139,6 +139,8 @@ def test_another_separator(model: Path, folder: Path) -> None:
     ):
         hbc.score(model, folder / "x.csv", folder / "out.csv")
     assert hbc.score(model, folder / "x.csv", folder / "out.csv", separator=";").rows == 10
+    with pytest.raises(ValueError, match=r"^separator: found 'ab', expected one ASCII sign"):
+        hbc.score(model, folder / "x.csv", folder / "out.csv", separator="ab")  # it was a file that cannot be read
 
 
 def test_columns_of_another_type(model: Path, folder: Path) -> None:
