@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,7 +64,7 @@ def predict(
         tell(f"computing {counted(len(rows), 'row')}")
         columns: dict[str, Any] = {}
         for method in asked:
-            columns |= _columns(method, getattr(loaded, method)(rows), getattr(loaded, "classes_", None))
+            columns |= _columns(method, getattr(loaded, method)(rows), loaded.schema.outputs[method])
         if output is not None:
             data.write(output, columns)
     if output is None:
@@ -72,13 +73,20 @@ def predict(
         typer.echo(f"{output}: {counted(len(rows), 'row')}, {', '.join(_shortened(list(columns)))}, {clock.seconds:.1f} s")
 
 
-def _columns(method: str, result: Any, classes: Any) -> dict[str, Any]:
-    """Column name → values, of the result of a method. Raises ValueError for a result of more than two dimensions."""
+def _columns(method: str, result: Any, said: Any) -> dict[str, Any]:
+    """Column name → values, of the result of a method, with the names that Arrow has. said: what the model's schema says of it. Raises
+    ValueError for a result of more than two dimensions."""
     if hasattr(result, "columns"):
         return {str(name): result[name].to_numpy() for name in result.columns}
     if isinstance(result, list):
-        parts = (_columns(f"{method}_{i}", each, None) for i, each in enumerate(result))
+        own = said.classes if said.classes and isinstance(said.classes[0], tuple) else [None] * len(result)
+        parts = (_named(f"{method}_{i}", each, names) for i, (each, names) in enumerate(zip(result, own, strict=True)))
         return {name: values for part in parts for name, values in part.items()}
+    return _named(method, result, said.names)
+
+
+def _named(method: str, result: Any, names: Sequence[Any] | None) -> dict[str, Any]:
+    """The same for an array. names: of its columns, None for numbers."""
     values = np.asarray(result.toarray() if hasattr(result, "toarray") else result)
     if values.ndim == 1:
         return {method: values}
@@ -86,7 +94,7 @@ def _columns(method: str, result: Any, classes: Any) -> dict[str, Any]:
         raise ValueError(
             f"--methods: found {method}, whose result has {values.ndim} dimensions, expected one with rows and columns"
         )
-    labels = classes if classes is not None and len(classes) == values.shape[1] else range(values.shape[1])
+    labels = range(values.shape[1]) if names is None else names
     return {f"{method}_{label}": values[:, i] for i, label in enumerate(labels)}
 
 

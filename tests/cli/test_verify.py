@@ -18,8 +18,11 @@ from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 
 import hbc
 from hbc.cli import main
@@ -356,6 +359,19 @@ def test_predict_finds_the_columns_of_lightgbm_by_name(tmp_path: Path) -> None:
         "found 1 column, expected 2. Name the columns of the model in the file: a, b."
         in run("predict", path, data, status=1)[1]
     )
+
+
+def test_columns_of_results_have_the_names_of_arrow(tmp_path: Path) -> None:
+    """Each target of `predict` was named by the list of its classes, and as many leaves or pairs as there are classes by these."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.array(["a", "b", "c"])[np.arange(60) % 3]
+    np.save(tmp_path / "X.npy", X)
+    several = MultiOutputClassifier(DecisionTreeClassifier(max_depth=2)).fit(X, np.stack([y, y[::-1]], axis=1))
+    pairs = SVC(decision_function_shape="ovo").fit(X, y)
+    for source, methods in ((several, ["predict", "predict_proba"]), (pairs, ["predict", "decision_function"])):
+        path = saved(source, tmp_path).with_suffix(".hbc")
+        run("predict", path, tmp_path / "X.npy", "-o", tmp_path / "out.csv", "--methods", ",".join(methods))
+        assert pandas.read_csv(tmp_path / "out.csv").columns.tolist() == hbc.load(path).arrow(methods).schema.names
 
 
 def test_rows_through_pipes(pipeline: Any, frame: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
