@@ -12,7 +12,7 @@ import numpy as np
 
 from hbc.cache.shelf import Shelf
 from hbc.errors import BackendUnavailableError, meant
-from hbc.ir.graph import Graph, Operator
+from hbc.ir.graph import Graph, Node, Operator
 from hbc.ir.rows import Rows
 from hbc.ir.signature import InputSpec, Kinds, Limits, ModelInfo
 from hbc.ir.types import Array, DType, TensorType
@@ -267,6 +267,11 @@ class Compiler(ABC):
         """Strategy → estimated nanoseconds of a call on a CPU, for each number of rows, for the strategies of a tree ensemble that are
         worth a trial. By default empty: `hbc tune` then tries all strategies."""
         return {}
+
+    def seen(self, node: Node, options: CompileOptions) -> Operator:
+        """The tree ensemble of a node as the compiler will run it. `choose_strategy`, `estimates` and `gpu_strategies` are asked about this
+        one. By default the node's own operator."""
+        return node.op
 
     def gpu_strategies(self, op: Operator, options: CompileOptions) -> Collection[str] | None:
         """The strategies of a tree ensemble that are worth a trial on a GPU. By default None: `hbc tune` then tries all."""

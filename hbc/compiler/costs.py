@@ -95,11 +95,16 @@ class Shape:
     longest: int | None = None
     """The splits of the largest of each 64 trees, sorted by size, added up: what 64 trees that are scanned together take. None: all trees
     have `leaves`, as in the measured grid."""
+    sets: int = 0
+    """The number of category sets that splits test, where the compiler tests them itself. All together they count as one column."""
 
     @classmethod
     def of(cls, op: TreeEnsemble) -> Shape:
         """The shape of an ensemble."""
-        thresholds = op.once(thresholds_by_feature)
+        thresholds, sets = op.once(thresholds_by_feature), 0
+        if op.first_set is not None:
+            sets = int((thresholds[op.first_set :] > 0).sum())
+            thresholds = np.append(thresholds[: op.first_set], [1] * (sets > 0))
         return cls(
             trees=op.n_trees,
             splits=int((op.leaf_counts - 1).sum()),
@@ -116,6 +121,7 @@ class Shape:
             missing=bool((op.missing_left & (op.feature >= 0)).any()),
             narrow=int(((thresholds > 0) & (thresholds <= NARROW)).sum()),
             longest=int((np.sort(op.leaf_counts)[::-64] - 1).sum()),
+            sets=sets,
         )
 
 

@@ -81,6 +81,12 @@ class TreeEnsemble(Operator):
         return len(self.base)
 
     @property
+    def first_set(self) -> int | None:
+        """The first of the features that are category sets, all behind the others, where a compiler has made the sets a part of the
+        ensemble. None: there are none."""
+        return None
+
+    @property
     def depths(self) -> Array:
         """The depth of every tree (0 for a single leaf), i32[T]."""
         return self.once(TreeEnsemble._levels)[0]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-
-import numpy as np
 
 from hbc.compiler.base import CompileOptions, Compiler
 from hbc.ir.graph import Graph, Node
 from hbc.ir.rewrite import Noted, rewrite_noting
 from hbc.lazy import record
-from hbc.ops.tensor import Concat
-from hbc.ops.tree import CategoryPlanes, TreeEnsemble
+from hbc.ops.tree import TreeEnsemble
 
 
 @record
@@ -34,25 +30,13 @@ class ChooseStrategy:
             return None
         chosen, reason = self.strategy, self.tuned or "asked for by the caller"
         if chosen == "auto":
-            chosen, reason = self.compiler.choose_strategy(seen(node, op, self.compiler), self.options)
+            chosen, reason = self.compiler.choose_strategy(self.compiler.seen(node, self.options), self.options)
             reason += f"; {self.tuned}" * bool(self.tuned)
         note = (
             f"TreeEnsemble of {op.n_trees} trees, depth ≤ {op.depths.max(initial=0)}, {op.leaf_counts.max(initial=0)} leaves at most: "
             f"{chosen} ({reason})"
         )
         return op.run_as(chosen)(*node.inputs), note
-
-
-def seen(node: Node, op: TreeEnsemble, compiler: Compiler) -> TreeEnsemble:
-    """The ensemble as its kernel sees it: where the compiler makes the category planes itself, all set tests read one column,
-    since planes cost the kernel nothing. (Counted with a column for each plane, 500 trees that test sets were walked: 31
-    instead of 0.4 µs a row.)"""
-    (x,) = node.inputs
-    last = x.inputs[-1] if isinstance(x.op, Concat) else x
-    if not isinstance(last.op, CategoryPlanes) or not compiler.supports(last.op):
-        return op
-    first = x.type.columns - last.type.columns
-    return replace(op, feature=np.minimum(op.feature, first).astype(op.feature.dtype))
 
 
 HOPELESS = 6.0
@@ -64,7 +48,7 @@ def worth_measuring(
 ) -> tuple[list[str], dict[str, str]]:
     """("auto" and the strategies that `hbc tune` measures for the tree ensembles among the nodes, the left-out strategies with the
     reason for each)."""
-    ensembles = [seen(node, node.op, compiler) for node in nodes if isinstance(node.op, TreeEnsemble)]
+    ensembles = [compiler.seen(node, options) for node in nodes if isinstance(node.op, TreeEnsemble)]
     if not ensembles:
         return ["auto"], {}
     if options.device != "cpu":

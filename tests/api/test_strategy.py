@@ -25,7 +25,7 @@ from hbc.ir.graph import Input
 from hbc.ir.types import N
 from hbc.ops.tensor import Concat
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
-from hbc.optimizer.strategy import seen, worth_measuring
+from hbc.optimizer.strategy import worth_measuring
 
 BACKENDS = COMPILED
 SMALL = benchmark.Model(3, 6, 8, 5, "f32", 1, False, 255, 1)
@@ -206,9 +206,15 @@ def test_planes_of_sets_are_one_column_to_a_compiler_that_tests_the_sets() -> No
     trees = replace(trees, feature=feature.astype("i4"))
     node = trees(Concat()(x, tests))
     tvm, torch = load_compiler("tvm"), load_compiler("torch")
-    assert np.array_equal(np.unique(seen(node, trees, tvm).feature), [-1, 5])
-    assert seen(node, trees, torch) is trees
-    times = [tvm.estimates(op, CompileOptions(), (10_000,))["scan"][0] for op in (trees, seen(node, trees, tvm))]
+    assert torch.seen(node, CompileOptions()) is trees
+    on_card = tvm.seen(node, CompileOptions("cuda", target=SM_90))
+    assert np.array_equal(np.unique(on_card.feature), [-1, 5])  # type: ignore[attr-defined]
+    joined = tvm.seen(node, CompileOptions())
+    assert isinstance(joined, TreeEnsemble)
+    shape, of_card = Shape.of(joined), Shape.of(on_card)  # type: ignore[arg-type]
+    assert (shape.sets, shape.columns, shape.splits) == (planes, 1, of_card.splits)
+    assert replace(shape, sets=0, planes=of_card.planes, narrow=of_card.narrow) == of_card
+    times = [tvm.estimates(op, CompileOptions(), (10_000,))["scan"][0] for op in (trees, joined)]
     assert times[1] < times[0] / 2
 
 

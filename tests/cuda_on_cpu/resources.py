@@ -117,7 +117,7 @@ def sources_of(model: Any, sample: Any = None, strategy: str = "auto") -> Iterat
     parsed = hbc.convert(model, "numpy", sample)
     for number, (kinds, variant) in enumerate(parsed.variants.items()):
         graph = partition(Builder("tvm", options, strategy).plan(variant.graph).graph).device
-        methods = GraphMethods(join_sets(graph, where.schedule.tests_sets), options, where)
+        methods = GraphMethods(join_sets(graph, where.schedule.joins_sets), options, where)
         for method in list(graph.outputs)[: None if number == 0 else 1]:
             function = methods.kernel(method).function
             schedule = schedule_for(methods.graph.outputs[method], where.schedule)

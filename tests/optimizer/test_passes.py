@@ -42,6 +42,9 @@ class TensorOnly:
     def supports(self, op) -> bool:
         return op.level == "tensor"
 
+    def seen(self, node, options):
+        return node.op
+
     def choose_strategy(self, op, options):
         return "tree_trav", "the test says so"
 

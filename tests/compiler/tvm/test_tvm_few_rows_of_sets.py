@@ -51,7 +51,7 @@ def odd_rows(most: int, odd: tuple[float, ...]) -> Array:
 
 def trees_of(compiled: Any) -> tuple[CategoricalTrees, RankedTrees, PackedSets]:
     """The trees of a model that are scanned, their ranks and their sets."""
-    graph = join_sets(next(iter(compiled.variants.values())).plan.graph, ("scan",))
+    graph = join_sets(next(iter(compiled.variants.values())).plan.graph, {"scan": 0})
     op = next(node.op for node in graph.nodes if isinstance(node.op, CategoricalTrees))
     return op, ranked_trees(op), pack_sets(op)
 

@@ -422,7 +422,7 @@ def test_sets_are_joined_with_the_trees() -> None:
         warnings.simplefilter("ignore")
         model.fit(X, X[:, 0] + X[:, 3] % 7 + X[:, 4] % 3)
     compiled = hbc.convert(model, "tvm")
-    graph = join_sets(compiled.variants[("f64",) * 6].plan.graph, ("scan",))
+    graph = join_sets(compiled.variants[("f64",) * 6].plan.graph, {"scan": 0})
     assert [
         type(node.op).__name__ for node in graph.nodes if isinstance(node.op, TreeEnsemble) and node.op.output == "sum"
     ] == ["CategoricalTrees"]

@@ -20,6 +20,7 @@ from hbc.ops import tensor as t
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble, join
 
 pytest.importorskip("tvm")
+from hbc.compiler.tvm.nest.schedule import CpuBlocks
 from hbc.compiler.tvm.trees.categories import CategoricalTrees, join_sets
 from hbc.compiler.tvm.trees.set_keys import AT_ONCE, turn_sets
 
@@ -105,7 +106,7 @@ def test_the_turned_bits_are_those_of_the_sets() -> None:
     """Each set that a split tests has a byte of its own, and the bits of a row's category are the tests' answers."""
     op, planes = random_ensemble(100, 400, 20, "f4")
     x = Input("X", "f32", (N, WIDTH))()
-    graph = join_sets(Graph((x,), {"predict": (replace(op, strategy="walk")(t.concat([x, planes(x)])),)}), ("walk",))
+    graph = join_sets(Graph((x,), {"predict": (replace(op, strategy="walk")(t.concat([x, planes(x)])),)}), {"walk": 0})
     trees = graph.outputs["predict"][0].op
     assert isinstance(trees, CategoricalTrees)
     turned = turn_sets(trees)
@@ -127,6 +128,19 @@ def test_the_turned_bits_are_those_of_the_sets() -> None:
             bits = np.unpackbits(turned.bits[first : first + words].view(np.uint8), bitorder="little")
             keys[turned.first[number] : turned.first[number] + len(bits)] = bits
         np.testing.assert_array_equal(keys[turned.place[tested]], answers[tested])
+
+
+def test_only_kernels_that_test_sets_are_chosen() -> None:
+    """Patches and ranges have none: by their names, an ensemble with many sets is walked. Trees of 300 leaves would take ranges."""
+    model, _, _ = fitted("lightgbm", 200, 300)
+    for strategy in ("auto", "patches", "ranges"):
+        compiled = hbc.convert(model, "tvm", strategy=strategy)
+        graph = next(iter(compiled.variants.values())).plan.graph
+        trees = [node.op for node in graph.nodes if isinstance(node.op, TreeEnsemble)]
+        assert trees
+        assert all(op.strategy in (("scan", "walk") if strategy == "auto" else (strategy,)) for op in trees)
+        joined = join_sets(graph, CpuBlocks.joins_sets)
+        assert all(isinstance(node.op, CategoricalTrees) for node in joined.nodes if isinstance(node.op, TreeEnsemble))
 
 
 NUMBERS, COLUMNS = 3, 4

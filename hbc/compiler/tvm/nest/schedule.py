@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any
 
 from tvm import tirx
@@ -30,6 +31,9 @@ TILED_BLOCKS_OF_SM = 2
 MOST_UNROLLED = 8
 """The elements of a row whose code nvcc may repeat. If it does so for more, it loads many elements at once, and runs out of registers: a
 softmax of 21 classes spilled 1,400 bytes."""
+MANY_SETS = 65
+"""From so many category sets on, ensembles by patches and ranges are walked. These kernels test no sets, so that each must be a column of 0
+or 1 before the trees, which takes 1.1 to 1.3 ns a row. A walk takes 0.024 ns for a set (Zen 4)."""
 SHARED = "shared.dyn"  # TVM's scope for memory of a block whose size the launch says; more than 48 KB are given in no other way
 
 
@@ -44,7 +48,7 @@ class Schedule(ABC):
     columns_in_trees: whether tree ensembles compute the columns that they compare, where they can (plan/tree_columns.py).
     own_code_for_full_vectors: whether a method of few values gets a second copy of its code, without tests for the end of the rows.
     tree_kernels: the strategies that it has kernels for. The first one runs every ensemble.
-    tests_sets: the strategies of which category sets become a part of the ensemble (trees/categories.py).
+    joins_sets: the strategies of which category sets become a part of the ensemble (trees/categories.py), with the fewest sets.
     few: the schedule for calls of `few_rows` rows or fewer, whose code stands beside; None: there is none.
     """
 
@@ -56,7 +60,7 @@ class Schedule(ABC):
     columns_in_trees: bool
     own_code_for_full_vectors: bool
     tree_kernels: tuple[str, ...]
-    tests_sets: tuple[str, ...] = ("scan",)
+    joins_sets: Mapping[str, int] = MappingProxyType({"scan": 0})
     few: Schedule | None = None
     few_rows: int = 0
 
@@ -129,7 +133,7 @@ class CpuBlocks(Schedule):
     columns_in_trees = False
     own_code_for_full_vectors = True
     tree_kernels = ("walk", "patches", "ranges", "scan")
-    tests_sets = ("scan", "walk")
+    joins_sets = MappingProxyType({"scan": 0, "walk": 0, "patches": MANY_SETS, "ranges": MANY_SETS})
 
     def rows_of_block(self, plan: Plan) -> int:
         return plan.rows

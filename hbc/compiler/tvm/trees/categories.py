@@ -9,6 +9,9 @@ AVX2 and NEON permute 16 bytes for 32 rows at once. Processors that cannot permu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import numpy as np
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
@@ -23,6 +26,7 @@ from hbc.ir.rewrite import rewrite
 from hbc.ir.types import Array, TensorType
 from hbc.lazy import record
 from hbc.ops import tensor
+from hbc.ops.columns import SelectColumns
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
 MOST_BITS = 1024  # the most bits of a set: its bytes fill two registers at most
@@ -35,6 +39,15 @@ class CategoricalTrees(TreeEnsemble):
 
     width: int = 0
     sets: CategoryPlanes | None = None
+
+    @property
+    def first_set(self) -> int:
+        return self.width
+
+    @property
+    def count(self) -> int:
+        """The number of sets."""
+        return len(sets_of(self).columns)
 
     def infer(self, x: TensorType) -> TensorType:
         return super().infer(TensorType(x.dtype, (x.shape[0], x.columns + len(sets_of(self).columns))))
@@ -52,23 +65,30 @@ def sets_of(op: TreeEnsemble) -> CategoryPlanes:
 
 def n_features(op: TreeEnsemble) -> int | None:
     """The number of features that are numbers (the later ones are category sets). None if all features are numbers."""
-    return op.width if isinstance(op, CategoricalTrees) else None
+    return op.first_set
 
 
-def join_sets(graph: Graph, strategies: tuple[str, ...]) -> Graph:
-    """`TreeEnsemble(Concat(x, CategoryPlanes(x)))` → `CategoricalTrees(x)`, if the trees run by one of these strategies. Other
-    `CategoryPlanes` are lowered.
+def join_sets(graph: Graph, fewest: Mapping[str, int]) -> Graph:
+    """`TreeEnsemble(Concat(x, CategoryPlanes(x)))` → `CategoricalTrees(x)`, if the trees run by one of these strategies and have at least
+    so many sets. Other `CategoryPlanes` are lowered.
 
     It also matches if only some columns of x stand before the planes.
     """
-    graph = rewrite(graph, lambda node: _joined(node, strategies))
+
+    def joined(node: Node) -> Node | None:
+        found = with_sets(node) if isinstance(node.op, TreeEnsemble) and node.op.strategy in fewest else None
+        if found is None or found.count < fewest[found.strategy]:
+            return None
+        return found(node.inputs[0].inputs[1].inputs[0])
+
+    graph = rewrite(graph, joined)
     return rewrite(graph, lambda node: node.op.lower(*node.inputs) if isinstance(node.op, CategoryPlanes) else None)
 
 
-def _joined(node: Node, strategies: tuple[str, ...]) -> Node | None:
-    """The rewriting of one node, for `join_sets`. None if it stays."""
+def with_sets(node: Node) -> CategoricalTrees | None:
+    """The trees of `TreeEnsemble(Concat(x, CategoryPlanes(x)))` for x. None for other nodes, and where the sets do not fit."""
     op = node.op
-    if type(op) is not TreeEnsemble or op.strategy not in strategies or not isinstance(node.inputs[0].op, tensor.Concat):
+    if type(op) is not TreeEnsemble or not isinstance(node.inputs[0].op, tensor.Concat):
         return None
     numbers, *rest = node.inputs[0].inputs
     if len(rest) != 1 or not isinstance(rest[0].op, CategoryPlanes):
@@ -83,13 +103,26 @@ def _joined(node: Node, strategies: tuple[str, ...]) -> Node | None:
         return None
     fields = {name: getattr(op, name) for name in TreeEnsemble.__dataclass_fields__}
     fields["feature"] = np.where(op.feature < 0, -1, places[op.feature]).astype(op.feature.dtype)
-    return CategoricalTrees(**fields, width=x.type.columns, sets=sets)(x)
+    return CategoricalTrees(**fields, width=x.type.columns, sets=sets)
+
+
+def in_one_column(node: Node) -> TreeEnsemble:
+    """The ensemble of a node, where all splits that test a category set read one column."""
+    op, (x,) = node.op, node.inputs
+    assert isinstance(op, TreeEnsemble)
+    last = x.inputs[-1] if isinstance(x.op, tensor.Concat) else x
+    if not isinstance(last.op, CategoryPlanes):
+        return op
+    first = x.type.columns - last.type.columns
+    return replace(op, feature=np.minimum(op.feature, first).astype(op.feature.dtype))
 
 
 def _columns_of(x: Node, part: Node) -> Array | None:
     """The columns of x that `part` consists of. None if it is not a selection of columns of x."""
     if part is x:
         return np.arange(x.type.columns)
+    if isinstance(part.op, SelectColumns) and part.inputs[0] is x:  # before it is lowered to a Take
+        return part.op.indices
     if (
         isinstance(part.op, tensor.Take)
         and part.op.axis == 1
