@@ -34,6 +34,8 @@ from hbc.compiler.tvm.trees.ranks.planes import HALF, LEAST_TOGETHER, ROWS_IN_VE
 from hbc.compiler.tvm.trees.scan.one_tree_scan import ROWS_ALONE
 from hbc.compiler.tvm.trees.scan.packed_lanes import PAGE, TREES_IN_VECTOR
 from hbc.compiler.tvm.trees.scan.scan import (
+    KEY_OF_SET,
+    TEST_OF_CHUNK,
     few_rows_in_lanes,
     most_alone,
     patching,
@@ -46,6 +48,7 @@ from hbc.compiler.tvm.trees.scan.scan_few_rows import (
     MOST_PLANES,
     MOST_PLANES_IN_HALVES,
     ROWS_TOGETHER,
+    SETS_OF_STEP,
     halves_pay,
     pages_pay,
     registers_of,
@@ -175,11 +178,12 @@ def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping
         return _one_tree_scan(s, rows, wide)
     longest = -(-s.trees // TREES_IN_VECTOR) * (s.leaves - 1) if s.longest is None else s.longest
     least = ROWS_IN_VECTOR if wide else HALF
+    steps = s.steps + s.sets // SETS_OF_STEP
     if wide:
-        in_lanes = small and s.planes <= MOST_PLANES and (s.planes <= PAGE or pages_pay(s.planes, longest, s.steps))
+        in_lanes = small and s.planes <= MOST_PLANES and (s.planes <= PAGE or pages_pay(s.planes, longest, steps))
     else:
-        in_lanes = small and s.planes <= MOST_PLANES_IN_HALVES and halves_pay(s.planes, longest * TREES_IN_VECTOR, s.steps)
-    patchable = wide and s.bytes == 4 and s.columns <= MOST_COLUMNS
+        in_lanes = small and s.planes <= MOST_PLANES_IN_HALVES and halves_pay(s.planes, longest * TREES_IN_VECTOR, steps)
+    patchable = wide and s.bytes == 4 and s.columns <= MOST_COLUMNS and not s.sets
     in_patches = not small and patchable and rows_take_patches(s.splits, s.trees, s.steps, s.columns)
     trees, splits, leaves = s.trees, s.splits, s.leaves
     if not small:  # larger trees become parts, with the splits above them (small_trees.py)
@@ -189,7 +193,8 @@ def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping
         few = few_rows_in_lanes(s.splits + s.trees > 128 * s.trees, s.planes, least, s.trees, s.outputs, s.width)
     else:
         going = patching(s.splits, s.trees, s.columns) if in_patches else walking(s.steps)
-        few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes, least)
+        going, tests = going + KEY_OF_SET * s.sets, TEST_OF_CHUNK[least] * s.sets
+        few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes, least, tests)
     together, chunks, rest = (0, 0, rows) if s.numbers else _chunks(rows, few, wide, pairs)
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]

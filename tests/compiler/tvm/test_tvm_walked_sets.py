@@ -21,7 +21,9 @@ from hbc.ops.tree import CategoryPlanes, TreeEnsemble, join
 
 pytest.importorskip("tvm")
 from hbc.compiler.tvm.nest.schedule import CpuBlocks
-from hbc.compiler.tvm.trees.categories import CategoricalTrees, join_sets
+from hbc.compiler.tvm.run.targets import machine
+from hbc.compiler.tvm.trees.categories import CategoricalTrees, join_sets, pack_sets, with_sets
+from hbc.compiler.tvm.trees.scan.scan import KEY_OF_SET, rows_alone, time_of_sets, walking
 from hbc.compiler.tvm.trees.set_keys import AT_ONCE, turn_sets
 
 WIDTH = 6
@@ -199,3 +201,19 @@ def test_every_strategy(kind: str, most: int, leaves: int, processor: str | None
     for rows in (1, 2, 5, 16, 19, 63, 64, 65, 200):
         found = np.concatenate([compiled.predict(odd[i : i + rows]) for i in range(0, len(odd), rows)])
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6, err_msg=str(rows))
+
+
+def test_a_chunk_comes_later_where_it_tests_more_sets() -> None:
+    """It tests all sets of a tree, and those of a row alone take hardly any time. Without byte look-ups a chunk takes them row by row."""
+    trees = {"trees": 100, "splits": 51_000, "values": 1, "leaves": 256, "columns": 10, "planes": 10}
+    without = rows_alone(**trees, going=walking(1_800), of_chunk=64)
+    few, many = (
+        rows_alone(**trees, going=walking(1_800) + KEY_OF_SET * n, of_chunk=64, testing=1.72 * n) for n in (300, 30_000)
+    )
+    assert without <= few < many <= 64
+    op, planes = random_ensemble(40, 500, 60, "f4")
+    x = Input("X", "f32", (N, WIDTH))()
+    joined = with_sets(op(t.concat([x, planes(x)])))
+    assert joined is not None
+    times = [time_of_sets(pack_sets(joined), 500, machine("cpu", {"mcpu": mcpu}).dialect) for mcpu in (VBMI, AVX2, V2)]
+    assert times[1] < times[0] < times[2] / 10

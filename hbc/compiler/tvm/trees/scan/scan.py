@@ -104,6 +104,10 @@ MORE_ROWS_OF_OUTPUTS = 46
 """How many rows more these are if each output has one tree; a part of them if each has a few. A chunk begins and ends the sums of each
 output. 32 rows of 1,000 classes with a tree each take 59 µs in lanes and 98 in a chunk, of 300 classes with three trees each 29 and 39
 (Zen 5)."""
+TEST_OF_CHUNK = {ROWS_IN_VECTOR: 1.72, HALF: 1.08}
+"""The nanoseconds in which a chunk of so many rows tests a category set of up to 125 categories (see `few_rows_with_sets`)."""
+TEST_OF_ROW, KEY_OF_SET = 1.1, 0.024
+"""The nanoseconds to look a category set up for one row, and to make its key for a row that is walked (Zen 4)."""
 PATCHES_SURELY = 1.25  # rows alone take patches where a walk is so many times slower by the estimates
 HALVES_LATER = 1.8
 """How much longer half a chunk of 64 rows takes with AVX2 than `rows_alone` says of AVX-512: 1.9 to 2.3 times, in code for Zen 3 on Zen 5.
@@ -138,16 +142,24 @@ def few_rows_with_sets(ranked: RankedTrees, sets: PackedSets, tested: int, diale
     19 and 29. Further parts are the look-ups of 16 bytes.
     """
     trees, splits, in_lanes, columns = len(ranked.leaf_counts), len(ranked.split_lo), splits_in_lanes(ranked), len(sets.columns)
-    parts_of_set = -(-sets.bytes.shape[1] // PART) - 1
     parts = 0 if dialect.byte_permute else max(-(-ranked.planes // PART) - 1, 0)
     if rows_of_chunk(dialect) == HALF:
-        chunk = 0.49 * splits + 2.0 * trees + (1.08 + 0.2 * parts_of_set) * tested
+        chunk = 0.49 * splits + 2.0 * trees
         lanes = (0.036 + 0.01 * parts + 0.0015 * columns) * in_lanes + 0.3 * trees + 20
     else:
-        chunk = 0.6 * splits + 4.6 * trees + (1.72 + (0.15 if dialect.byte_permute else 0.29) * parts_of_set) * tested
+        chunk = 0.6 * splits + 4.6 * trees
         lanes = (0.03 + 0.008 * parts + 0.001 * columns) * in_lanes + 0.33 * trees + 20
-    few = min(max(chunk / lanes, FEW_ROWS_WITH_SETS[0]), rows_of_chunk(dialect))
+    few = min(max((chunk + time_of_sets(sets, tested, dialect)) / lanes, FEW_ROWS_WITH_SETS[0]), rows_of_chunk(dialect))
     return max(rows for rows in FEW_ROWS_WITH_SETS if rows <= few)
+
+
+def time_of_sets(sets: PackedSets, tested: int, dialect: Dialect) -> float:
+    """The nanoseconds in which a chunk tests so many category sets (see `few_rows_with_sets`)."""
+    parts_of_set = -(-sets.bytes.shape[1] // PART) - 1
+    if not dialect.byte_lookup:
+        return ROWS_IN_VECTOR * TEST_OF_ROW * tested
+    further_part = 0.2 if rows_of_chunk(dialect) == HALF else 0.15 if dialect.byte_permute else 0.29
+    return (TEST_OF_CHUNK[rows_of_chunk(dialect)] + further_part * parts_of_set) * tested
 
 
 def walking(steps: int) -> float:
@@ -175,12 +187,21 @@ def rows_take_patches(splits: int, trees: int, steps: int, columns: int) -> bool
 
 
 def rows_alone(
-    trees: int, splits: int, values: int, leaves: int, going: float, columns: int, planes: int, of_chunk: int
+    trees: int,
+    splits: int,
+    values: int,
+    leaves: int,
+    going: float,
+    columns: int,
+    planes: int,
+    of_chunk: int,
+    testing: float = 0.0,
 ) -> int:
     """For fewer rows, at least 1 and at most `of_chunk`, rows that go alone from node to node are faster than a chunk of `of_chunk` rows.
 
     trees, splits, leaves: of the scanned trees, and the leaves of the largest. values: of a leaf. going: the nanoseconds of a row alone,
-    `walking` or `patching`. columns: those that are compared. planes: those of their ranks, without second ones for NaN.
+    `walking` or `patching`. columns: those that are compared. planes: those of their ranks, without second ones for NaN. testing: the
+    nanoseconds in which a chunk tests category sets; those of a row alone are in `going`.
 
     The times in nanoseconds were fitted on Zen 5 to ten ensembles of 20 and 300 columns, within a fifth. Those of walks are a seventh
     longer, since a chunk that comes too early costs less. They cross at 6 rows (100 trees of 31 leaves, 300 columns), 13 (30 of 200
@@ -191,7 +212,7 @@ def rows_alone(
     chunk = (0.58 * splits + 10.6 * trees + 2.2 * trees * values * tables) * (HALVES_LATER if of_chunk == HALF else 1)
     alone = going + 0.65 * columns + 0.43 * trees * values
     ranks = 1.3 * columns + 4.7 * min(planes - columns, columns)  # only rows that are scanned have them
-    rows = chunk * of_chunk / ROWS_IN_VECTOR / max(alone - ranks, 1e-9)
+    rows = (chunk * of_chunk / ROWS_IN_VECTOR + testing) / max(alone - ranks, 1e-9)
     return min(max(round(rows), 1), of_chunk)
 
 
@@ -260,9 +281,8 @@ class SumScan:
         if in_lanes:
             self.few_rows = self._few_rows_in_lanes(sets)
         else:
-            self.few_rows = f.size(
-                self._few_rows_alone(patching(splits, op.n_trees, columns) if in_patches else walking(steps))
-            )
+            going = patching(splits, op.n_trees, columns) if in_patches else walking(steps)
+            self.few_rows = f.size(self._few_rows_alone(going, sets))
         # Several chunks of 64 rows at once; the last ones may have places without a row.
         self.several = T.Bind(rounds_of_every(f))
         self.whole = T.Bind(tirx.Min(f.rows, self.several * EVERY))
@@ -286,9 +306,12 @@ class SumScan:
         large, values = len(ranked.leaves) > 128 * len(ranked.leaf_counts), op.values.shape[1]
         return few_rows_in_lanes(large, ranked.planes, rows_of_chunk(self.f.dialect), op.n_trees, op.n_outputs, values)
 
-    def _few_rows_alone(self, going: float) -> int:
-        """`few_rows`, where the rows behind the chunks go alone. going: see `rows_alone`."""
-        ranked = self.ranked
+    def _few_rows_alone(self, going: float, sets: PackedSets | None) -> int:
+        """`few_rows`, where the rows behind the chunks go alone. going: see `rows_alone`, without category sets."""
+        ranked, tests = self.ranked, 0.0
+        if sets is not None:
+            going += KEY_OF_SET * len(sets.set_column)
+            tests = time_of_sets(sets, len(self.packed.sets), self.f.dialect)
         return rows_alone(
             len(ranked.leaf_counts),
             len(ranked.split_lo),
@@ -298,6 +321,7 @@ class SumScan:
             len(ranked.column_feature),
             len(ranked.plane_column),
             rows_of_chunk(self.f.dialect),
+            tests,
         )
 
     def emit(self) -> None:

@@ -81,7 +81,7 @@ CYCLES_OF_STEP = 2.3  # of a step of a walk of one row
 MOST_MASK_BYTES = 32 << 20
 """The most bytes of `PackedLanes.masks`. One row of 500 trees of 31 leaves and five columns of 900 categories, whose masks take 8 MB: 1.4
 µs, and walked 87 (Zen 4; 1.5 and 143 with VBMI)."""
-SETS_OF_STEP = 20
+SETS_OF_STEP = 15
 """The category sets whose keys a walk makes in the time of a step."""
 COLUMNS_OF_SPLIT = 24
 """The columns of categories whose masks are joined in the time of a scan: 0.4 ns for 32 bytes, which are the bits of 256 splits."""
