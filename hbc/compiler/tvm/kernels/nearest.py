@@ -1,6 +1,8 @@
 """The columns of a row's k smallest numbers in order (`Smallest`, `Ascending`).
 
-A number is only looked at more closely if it is below the k-th best of its row so far, or below a bound of the k-th best.
+A number is only looked at more closely if it is below the k-th best of its row so far, or below a bound of the k-th best. What goes row by
+row goes through rows that exist: whatever lies behind them may have thousands of equal numbers, or ever smaller ones. 5 neighbours among
+3,000 points of 30 features took 74 to 177 µs for one row then, and 71 for 16 (Zen 4).
 """
 
 from __future__ import annotations
@@ -215,7 +217,7 @@ def _ranked(f: Chunk, node: Node, held: int) -> Best:
     padded = -(-held // COMPARED) * COMPARED
     numbers, taken, count = f.scratch(padded, dtype), f.scratch(held, "i64"), f.scratch(1, "i64")
     chosen, places = f.scratch(width + 1, "i64"), f.scratch(held + width, "i64")
-    with f.repeat(f.lanes) as lane:
+    with f.repeat(f.count) as lane:
         row = f.row(lane)
         for i in range(padded):
             T.buffer_store(numbers, best.numbers[lane + min(i, held - 1) * f.lanes], [i])
@@ -326,7 +328,8 @@ def _candidates(f: Chunk, node: Node, held: int, lanes: int) -> Candidates | Non
         inserted = _insert(f, held, groups, lanes, dtype, lambda i, lane: least[i * f.lanes + part * lanes + lane])
         with T.vectorized(tirx.const(lanes, "int64")) as lane:
             T.buffer_store(bound, inserted[-1][lane], [part * lanes + lane])
-    with f.repeat(f.lanes) as lane:
+    store(counts, broadcast(ZERO, f.lanes), 0, f.lanes)
+    with f.repeat(f.count) as lane:
         row, most = f.row(lane), T.Bind(_finite(bound[lane], dtype))
         T.buffer_store(found, ZERO, [0])
         with f.repeat(groups) as group:
@@ -344,7 +347,7 @@ def _candidates(f: Chunk, node: Node, held: int, lanes: int) -> Candidates | Non
                 T.buffer_store(found, found[0] + tirx.Cast("int64", tirx.LE(value, most)), [0])
         T.buffer_store(counts, found[0], [lane])
     longest = T.Bind(reduce(tirx.Max, [counts[i] for i in range(f.lanes)]))
-    with f.repeat(f.lanes) as lane, T.serial(T.Bind(counts[lane]), longest) as i:
+    with f.repeat(f.count) as lane, T.serial(T.Bind(counts[lane]), longest) as i:
         T.buffer_store(numbers, number(np.inf, dtype), [i * f.lanes + lane])
     return Candidates(numbers, columns, counts, longest)
 
@@ -357,13 +360,14 @@ def _by_heaps(f: Chunk, node: Node) -> None:
     held = min(op.k + (op.block > 0), width)
     heaps = Heaps(f, held, dtype, width, f.lanes)
     candidate = f.scratch(f.lanes, dtype)
-    with f.repeat(f.lanes) as lane:
+    store(heaps.roots, broadcast(number(-np.inf, dtype), f.lanes), 0, f.lanes)
+    with f.repeat(f.count) as lane:
         heaps.clear(lane, held)
     with f.repeat(width) as column:
         with f.lane() as lane:
             T.buffer_store(candidate, f.read(x, [column], f.row(lane)), [lane])
         some = T.If(_any_less(candidate, heaps.roots, f.lanes))
-        with some, T.Then(), f.repeat(f.lanes) as lane, T.If(tirx.LT(candidate[lane], heaps.roots[lane])), T.Then():
+        with some, T.Then(), f.repeat(f.count) as lane, T.If(tirx.LT(candidate[lane], heaps.roots[lane])), T.Then():
             heaps.push(lane, candidate[lane], column, held)
     with f.each_row() as row:
         if held > op.k:
