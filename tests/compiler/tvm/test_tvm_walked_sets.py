@@ -82,6 +82,7 @@ def target_of(processor: str | None) -> dict[str, str] | None:
         (40, 500, 60, "f4", 2, V2),
         (200, 300, 40, "f8", 1, V2),
         (40, 500, 60, "f4", 1, VBMI),
+        (5000, 100, 40, "f4", 1, OWN),  # more bits than two bytes place
         (200, 3000, 200, "f8", 1, VBMI),  # more bytes than a node of 8 bytes numbers
     ],
 )
@@ -191,6 +192,8 @@ def fitted(kind: str, most: int, leaves: int) -> tuple[Any, Array, Array]:
         ("lightgbm", 200, 300, AVX2, "auto"),
         ("lightgbm", 200, 300, V2, "scan"),
         ("lightgbm", 60, 31, OWN, "walk"),
+        ("lightgbm", 2500, 31, OWN, "auto"),  # more bits than a scan tests
+        ("lightgbm", 2500, 31, OWN, "scan"),
         ("lightgbm", 60, 31, AVX2, "walk"),
     ],
 )
@@ -213,7 +216,7 @@ def test_a_chunk_comes_later_where_it_tests_more_sets() -> None:
     assert without <= few < many <= 64
     op, planes = random_ensemble(40, 500, 60, "f4")
     x = Input("X", "f32", (N, WIDTH))()
-    joined = with_sets(op(t.concat([x, planes(x)])))
+    joined = with_sets(op(t.concat([x, planes(x)])), walked=True)
     assert joined is not None
     times = [time_of_sets(pack_sets(joined), 500, machine("cpu", {"mcpu": mcpu}).dialect) for mcpu in (VBMI, AVX2, V2)]
     assert times[1] < times[0] < times[2] / 10

@@ -29,7 +29,14 @@ from hbc.ops import tensor
 from hbc.ops.columns import SelectColumns
 from hbc.ops.tree import CategoryPlanes, TreeEnsemble
 
-MOST_BITS = 1024  # the most bits of a set: its bytes fill two registers at most
+MOST_BITS = 1024  # the most bits of a set that is scanned: its bytes fill two registers at most
+MOST_BITS_WALKED = 1 << 15
+"""The most bits of a set that is walked."""
+STEPS_OF_COLUMN = 5
+"""The steps of a walk in the time of a set that becomes a column of 0 and 1 and is scanned: 2.5 ns, and more where the table of such
+columns leaves the second cache. Where all steps take longer, sets of more than MOST_BITS become columns, and their trees are scanned."""
+MOST_BYTES_WALKED = 32 << 20
+"""The most bytes of the sets then. They are packed in some eight times the memory."""
 LARGEST_CATEGORY = 1 << 20  # the largest category number, since a table has an entry for every number up to it
 
 
@@ -76,17 +83,18 @@ def join_sets(graph: Graph, fewest: Mapping[str, int]) -> Graph:
     """
 
     def joined(node: Node) -> Node | None:
-        found = with_sets(node) if isinstance(node.op, TreeEnsemble) and node.op.strategy in fewest else None
-        if found is None or found.count < fewest[found.strategy]:
+        if not isinstance(node.op, TreeEnsemble) or node.op.strategy not in fewest:
             return None
-        return found(node.inputs[0].inputs[1].inputs[0])
+        found = with_sets(node, "walk" in fewest)
+        return None if found is None or found.count < fewest[found.strategy] else found(node.inputs[0].inputs[1].inputs[0])
 
     graph = rewrite(graph, joined)
     return rewrite(graph, lambda node: node.op.lower(*node.inputs) if isinstance(node.op, CategoryPlanes) else None)
 
 
-def with_sets(node: Node) -> CategoricalTrees | None:
-    """The trees of `TreeEnsemble(Concat(x, CategoryPlanes(x)))` for x. None for other nodes, and where the sets do not fit."""
+def with_sets(node: Node, walked: bool) -> CategoricalTrees | None:
+    """The trees of `TreeEnsemble(Concat(x, CategoryPlanes(x)))` for x. None for other nodes, and where the sets do not fit. walked: those
+    that fit only a walk do."""
     op = node.op
     if type(op) is not TreeEnsemble or not isinstance(node.inputs[0].op, tensor.Concat):
         return None
@@ -99,11 +107,12 @@ def with_sets(node: Node) -> CategoricalTrees | None:
         return None
     places = np.concatenate([columns, x.type.columns + np.arange(rest[0].type.columns)])
     tested = op.threshold[op.feature >= len(columns)]
-    if tested.min(initial=0) < 0 or tested.max(initial=0) >= 1 or not _fits(sets):
+    if tested.min(initial=0) < 0 or tested.max(initial=0) >= 1 or not _fits(sets, walked):
         return None
     fields = {name: getattr(op, name) for name in TreeEnsemble.__dataclass_fields__}
     fields["feature"] = np.where(op.feature < 0, -1, places[op.feature]).astype(op.feature.dtype)
-    return CategoricalTrees(**fields, width=x.type.columns, sets=sets)
+    found = CategoricalTrees(**fields, width=x.type.columns, sets=sets)
+    return found if scans_sets(found) or op.strategy == "walk" or STEPS_OF_COLUMN * found.count >= op.depths.sum() else None
 
 
 def in_one_column(node: Node) -> TreeEnsemble:
@@ -133,11 +142,17 @@ def _columns_of(x: Node, part: Node) -> Array | None:
     return None
 
 
-def _fits(sets: CategoryPlanes) -> bool:
-    """Whether the tables and bit strings of category sets are small enough for this code."""
+def _fits(sets: CategoryPlanes, walked: bool) -> bool:
+    """Whether the tables and bit strings of category sets are small enough for a scan. walked: for a walk."""
     if sets.categories.max(initial=0) > LARGEST_CATEGORY:
         return False
-    return all(len(known) + 3 <= MOST_BITS for known in _known(sets)[1])
+    bits = max((len(known) + 3 for known in _known(sets)[1]), default=0)
+    return bits <= MOST_BITS or (walked and bits <= MOST_BITS_WALKED and bits * len(sets.columns) <= 8 * MOST_BYTES_WALKED)
+
+
+def scans_sets(op: TreeEnsemble) -> bool:
+    """Whether a scan can test the category sets of an ensemble, if it has any."""
+    return not isinstance(op, CategoricalTrees) or _fits(sets_of(op), walked=False)
 
 
 def _known(sets: CategoryPlanes) -> tuple[Array, list[Array]]:

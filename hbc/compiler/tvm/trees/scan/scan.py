@@ -42,7 +42,7 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.plan.tree_kernels import tree_kernel
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
 from hbc.compiler.tvm.tir.vectors import once_if, store
-from hbc.compiler.tvm.trees.categories import Codes, PackedSets, pack_sets
+from hbc.compiler.tvm.trees.categories import Codes, PackedSets, pack_sets, scans_sets
 from hbc.compiler.tvm.trees.leaves.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.leaves.leaves import WIDTHS, LeafGather, LeafParts, LeafTables, Leaves
@@ -221,6 +221,8 @@ def scannable(op: TreeEnsemble) -> bool:
     scanned as few rows are, where leaves are numbered by bytes."""
     if scans_one(op):
         return thresholds_fit(op)
+    if not op.once(scans_sets):
+        return False
     if op.output == "leaf":
         return int(op.leaf_counts.max(initial=1)) <= MOST_LEAVES_IN_LANES and thresholds_fit(op)
     if op.output != "sum" or op.exact or not np.isfinite(op.values).all() or not np.isfinite(op.base).all():
