@@ -125,7 +125,7 @@ def test_errors_come_before_the_first_batch_where_they_can(people: tuple[Any, An
         method(TABLE["age"])
     with pytest.raises(ValueError, match="expected some of"):
         people[1].arrow("transform")
-    with pytest.raises(ValueError, match="class_names: found 1 names, expected 2"):
+    with pytest.raises(ValueError, match="class_names: found 1 name, expected 2"):
         people[1].arrow("predict_proba", class_names=["left"])
 
 
