@@ -15,6 +15,7 @@ from hbc.cli import data
 from hbc.cli.comparison import Comparison, compare
 from hbc.cli.models import require_source, source_of
 from hbc.cli.terminal import AsJson, Device, Quiet, Trust, names_in, print_json, progress, row_counts
+from hbc.compiler.base import backend_name, load_compiler
 from hbc.errors import HbcError, InvalidInputError, counted
 
 SOURCE, ONNX = "source", "onnxruntime"
@@ -51,8 +52,7 @@ def bench(
         table = data.read(path)
         tell(f"reading {model.name}")
         source = _with_one_thread(source_of(model, trust, also=()))
-        usable = {name for name, available in hbc.backends().items() if available}
-        chosen = sorted(usable, key=list(hbc.backends()).index) if backends is None else names_in("--backends", backends)
+        chosen = [name for name, available in hbc.backends().items() if available] if backends is None else _asked(backends)
         first = hbc.convert(source, chosen[0], device=device or "cpu", threads=_threads(chosen[0]))
         table = data.suited(path, table, first)
         name = method or next((each for each in METHODS if each in first.methods), first.methods[0])
@@ -77,6 +77,15 @@ def bench(
             typer.echo(line)
     if any(each.wrong for engine, each in found.items() if engine.startswith("hbc:")):
         raise typer.Exit(1)
+
+
+def _asked(backends: str) -> list[str]:
+    """The canonical names of the backends that the user wants. Raises ValueError for an unknown one, BackendUnavailableError for one that
+    does not work here."""
+    names = [backend_name(name) for name in names_in("--backends", backends)]
+    for name in names:
+        load_compiler(name)
+    return names
 
 
 class Engine:

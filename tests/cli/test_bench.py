@@ -114,5 +114,7 @@ def test_what_cannot_be_measured_is_said(tmp_path: Path) -> None:
     assert "--method: found 'transform', expected one of predict" in said
     _, said = run("bench", *paths, status=1)
     assert "--trust" in said
-    _, said = run("bench", *paths, "--trust", "--backends", "tmv", status=1)
-    assert "tmv" in said
+    for backends in ("tmv", "numpy,tmv"):
+        _, said = run("bench", *paths, "--trust", "--backends", backends, status=1)
+        assert "tmv" in said
+        assert "numpy" in said
