@@ -57,8 +57,9 @@ from hbc.compiler.tvm.trees.walk.walk import TREES_IN_TILE, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
 """The sizes of the first- and second-level caches, in bytes."""
-BYTES_OF_SPLIT, MUCH = 19, 1 << 20
-"""The bytes of a split in a record of a scan with AVX-512, and how many of them take longer to load while planes come from L2 as well."""
+BYTES_OF_SPLIT, LARGE_MODEL = 19, 1 << 20
+"""The bytes of a split in a record of a scan with AVX-512, and the bytes of all splits from which on these take longer to load where the
+planes come from L2 as well."""
 LONGER_FROM_L2 = 0.3
 """How much longer a scan of 256 rows takes then, for each doubling of their planes beyond L1. 300 trees of 800 leaves take 2.0 µs a row
 with 28 planes, 3.3 with 308, 3.6 with 725; a forest of 1,000 trees of 842 leaves with 3,116 planes 18.9 instead of 10 (Zen 4), 12.4 instead
@@ -208,14 +209,14 @@ def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping
     ranked = _ranked(
         s, rows if in_lanes else rows - rest, wide, ROWS_OF_PLANES + 1 if in_lanes else LEAST_TOGETHER, bool(chunks)
     )
-    longer = 1.0
+    times = 1.0
     if wide:
-        longer += LONGER_FROM_L2 * min(beyond(splits * BYTES_OF_SPLIT, MUCH), 1) * beyond(s.planes * EVERY, L1)
+        times += LONGER_FROM_L2 * min(beyond(splits * BYTES_OF_SPLIT, LARGE_MODEL), 1) * beyond(s.planes * EVERY, L1)
     work: dict[str, float] = {
         "call": 1,
         **ranked,
         "row and output": 0 if s.numbers else rows * s.outputs,  # numbers are stored as they are
-        "256 rows and split": together * splits * longer,
+        "256 rows and split": together * splits * times,
         "64 rows and split": (chunks - together) * splits + chunks * SPLITS_OF_SET * s.sets,
         "64 rows and value of a leaf": 0 if gathered else chunks * values * tables,
         "64 rows and gathered value of a leaf": gathered,
