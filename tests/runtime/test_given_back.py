@@ -9,8 +9,10 @@ import scipy.sparse
 from backends import BACKENDS
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import StackingClassifier
 from sklearn.feature_selection import SelectKBest
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
 
@@ -134,3 +136,14 @@ def test_a_saved_model_does_the_same(tmp_path) -> None:
     handle = model.bind("transform", np.float64)
     assert not np.shares_memory(handle(X), X)
     np.testing.assert_array_equal(handle(X, handle.empty(len(X))), X)
+
+
+def test_stacked_objects_are_refused_for_the_reason_that_holds() -> None:
+    """It was "The source library does not make numbers of Python objects there", which holds for `transform` only."""
+    source = StackingClassifier([("a", LogisticRegression())], passthrough=True).fit(X, Y)
+    objects = X[:5].astype(object)
+    assert source.transform(objects).dtype == object
+    np.testing.assert_array_equal(source.predict(objects), source.predict(X[:5]))
+    said = r"found Python objects, .* A result of the source library holds these objects as they are"
+    with pytest.raises(hbc.InvalidInputError, match=said):
+        hbc.convert(source, "numpy").predict(objects)

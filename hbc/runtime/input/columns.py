@@ -119,7 +119,12 @@ class KnownColumns:
             )
         texts = column in self.objects_stay and any(isinstance(item, str) for item in items)
         if items and (texts or column in self.returned or self.spec.own_dtype):
-            advice = "The source library does not make numbers of Python objects there. Convert the column: X.astype(float)."
+            reason = (
+                "The source library does not make numbers of Python objects there."
+                if texts
+                else "A result of the source library holds these objects as they are, where hbc has numbers."
+            )
+            advice = f"{reason} Convert the column: X.astype(float)."
             raise InvalidInputError(
                 found="Python objects", expected="numbers of numpy's dtypes", where=self.where(column), advice=advice
             )
