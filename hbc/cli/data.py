@@ -105,7 +105,7 @@ def suited(path: Path, data: Any, model: hbc.CompiledModel) -> Any:
         found = names_in_data(model.spec, list(map(str, own)), columns) if own is not None else {}
         if own is not None and len(found) == len(own):
             places = [columns.index(found[name]) for name in map(str, own)]  # the names of a file of Parquet may be numbers
-            return _with_categories(path, data.iloc[:, places], model)
+            return _with_categories(path, _numbers_if_empty(data.iloc[:, places], model), model)
         _require_commas(path, columns, count)
     if names is None and data.ndim == 2 and data.shape[1] != count:
         raise InvalidInputError(
@@ -122,7 +122,17 @@ def suited(path: Path, data: Any, model: hbc.CompiledModel) -> Any:
         # pandas gives such names to columns without one.
         given = ["" if name.startswith("Unnamed: ") else name for name in columns]
         require_header(str(path), given, model.schema.columns)
+    data = _numbers_if_empty(data, model)
     return data.to_numpy() if all(dtype.kind in "biuf" for dtype in data.dtypes) else data
+
+
+def _numbers_if_empty(data: Any, model: hbc.CompiledModel) -> Any:
+    """The frame with float64 where the model takes numbers, if it has no rows: of a CSV file with a header only, pandas makes columns
+    of objects, and LightGBM and XGBoost would reject these in place of saying that there are no rows, or answering for none."""
+    if len(data):
+        return data
+    columns = zip(data.columns, model.spec.columns, strict=True)
+    return data.astype({name: float for name, column in columns if not (column.strings or column.categories_only)})
 
 
 def _with_categories(path: Path, data: Any, model: hbc.CompiledModel) -> Any:

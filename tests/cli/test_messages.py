@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("sklearn")
@@ -121,3 +122,18 @@ def test_commands_in_messages_can_be_pasted(pickled: Path) -> None:
     assert shlex.split(said.partition("next: ")[2]) == ["tritonserver", "--model-repository", str(folder / "repo")]
     advice = run("predict", path, path, ok=False).partition("First: ")[2]
     assert shlex.split(advice)[:3] == ["hbc", "convert", str(path)]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("LGBMClassifier", "X: found 0 rows, expected at least 1."), ("XGBClassifier", "predict")]
+)
+def test_a_file_without_rows_is_said_to_be_empty(tmp_path: Path, name: str, said: str) -> None:
+    """The columns of objects that pandas makes of a header alone were found to be no numbers. XGBoost answers with no rows."""
+    library = pytest.importorskip({"L": "lightgbm", "X": "xgboost"}[name[0]])
+    options = {"verbose": -1} if name[0] == "L" else {}
+    for rows, header in ((pd.DataFrame(X, columns=list("abc")), "c,b,a,more"), (X, "a,b,c")):
+        hbc.convert(getattr(library, name)(n_estimators=2, **options).fit(rows, X[:, 0] > 0), "numpy").save(tmp_path / "m.hbc")
+        (tmp_path / "none.csv").write_text(header + "\n")
+        found = run("predict", tmp_path / "m.hbc", tmp_path / "none.csv", ok=said == "predict")
+        assert said in found
+        assert "object" not in found
