@@ -75,10 +75,12 @@ class Quick(Protocol):
         ...
 
 
-def quick_of(direct: Direct | None, least: int) -> Quick | None:
-    """The quick way into a direct function for at least so many rows: of those backends whose direct functions have `make_quick`."""
+def quick_of(direct: Direct | None, least: int, otherwise: Callable[..., Any] | None = None) -> Quick | None:
+    """The quick way into a direct function for at least so many rows: of those backends whose direct functions have `make_quick`.
+
+    otherwise: a function that answers for what the quick way does not take, in place of None."""
     make = getattr(direct, "make_quick", None)
-    return None if make is None else make(least)
+    return None if make is None else make(least, otherwise)
 
 
 def no_quick_way(X: Any, out: Any = None) -> None:

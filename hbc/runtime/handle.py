@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
+from inspect import Parameter, Signature
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy import ndarray
 
-from hbc.compiler.base import no_quick_way, quick_of
+from hbc.compiler.base import quick_of
 from hbc.errors import InvalidInputError, counted, shown
 from hbc.ir.types import NUMPY_DTYPES, Array
 from hbc.runtime.calls import ArrayCall
@@ -17,8 +19,10 @@ from hbc.runtime.host import Labels
 MOST_ROWS = 256
 """The most rows of an array that a handle remembers from one call to the next. For more rows the time to look at it does not matter."""
 
+ANYHOW = Parameter.POSITIONAL_OR_KEYWORD
 
-class Handle:
+
+class Handle(partial[Any]):
     """One method of a model, for numpy arrays of one dtype. `CompiledModel.bind` makes it.
 
     Called with X, an array [rows, model.n_features_in_] of exactly `handle.dtype`, C-contiguous, it returns the result of the method. It
@@ -39,72 +43,96 @@ class Handle:
         True
     """
 
+    __slots__ = ("_answers", "dtype", "method", "out_dtype")
+    _answers: Answers
+    method: str
+    dtype: np.dtype[Any]
+    out_dtype: np.dtype[Any]
+    __signature__ = Signature([Parameter("X", ANYHOW), Parameter("out", ANYHOW, default=None)])
+
+    def __new__(cls, call: ArrayCall, dtype: np.dtype[Any]) -> Handle:
+        # A call of a `partial` is one of its function, in C. That is the compiled code's own function, if it has one. A method `__call__`
+        # would take 0.1 µs: a tenth of the time of one row of 500 trees of 31 leaves.
+        answers = Answers(call, dtype)
+        quick = quick_of(answers.direct, answers.least, answers)
+        self = super().__new__(cls, answers if quick is None else quick.function)
+        self._answers, self.method, self.dtype, self.out_dtype = answers, call.method, dtype, answers.out_dtype
+        return self
+
+    def empty(self, rows: int) -> Array:
+        """A new array for the result of a call with so many rows, uninitialized: [rows, …] of
+        `out_dtype`. Raises TypeError for a method that returns several arrays, ValueError for what is no number of rows."""
+        returned = self._answers.returned
+        if returned is None:
+            raise TypeError(f"{self.method} returns several arrays: call the handle without out")
+        try:
+            return np.empty((operator.index(rows), *returned), self.out_dtype)
+        except (TypeError, ValueError):  # a number below 0
+            raise ValueError(f"rows: found {shown(rows)}, expected a number of rows") from None
+
+    def __get__(self, instance: Any, owner: Any = None) -> Handle:
+        """The handle itself. From Python 3.14 on, a `partial` in a class is a method of it."""
+        return self
+
+    def __copy__(self) -> Handle:
+        return Handle(self._answers.call, self.dtype)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Handle:
+        # The model never changes, so a copy shares it. Copying compiled code ended in an error of TVM, or killed the process.
+        return Handle(self._answers.call, self.dtype)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a Handle cannot be pickled: pickle the model, and bind {self.method} again where it is loaded")
+
+    def __repr__(self) -> str:
+        answers = self._answers
+        return f"<{self.method} of {answers.call.shared.info.source} for {self.dtype} arrays of {counted(answers.width, 'column')}>"
+
+
+class Answers:
+    """What a handle answers where there is no quick way into the compiled code, or where it does not take the arrays."""
+
     __slots__ = (
-        *("_call", "_direct", "_input", "_least", "_names_classes", "_output", "_prepared", "_quick", "_returned", "_seen"),
-        *("_width", "dtype", "method", "out_dtype"),
+        *("_input", "_names_classes", "_output", "_prepared", "_seen"),
+        *("call", "direct", "dtype", "least", "out_dtype", "returned", "width"),
     )
 
     def __init__(self, call: ArrayCall, dtype: np.dtype[Any]) -> None:
-        self.method, self.dtype = call.method, dtype
+        self.call, self.dtype = call, dtype
         variant = call.shared.plain[dtype]
         results = variant.facts.results[call.method]
-        self._call = call
-        self._width = call.shared.spec.n_features
-        self._least = call.least_rows(variant)
-        self._returned = tuple(int(size) for size in results[0].shape[1:]) if len(results) == 1 else None
+        self.width = call.shared.spec.n_features
+        self.least = call.least_rows(variant)
+        self.returned = tuple(int(size) for size in results[0].shape[1:]) if len(results) == 1 else None
+        """The shape of a row of the result. None if there are several."""
         self.out_dtype: np.dtype[Any] = NUMPY_DTYPES[results[0].dtype] if call.dtype is None else call.dtype
-        self._direct = call.direct(variant)
-        quick = quick_of(self._direct, self._least)
-        self._quick = no_quick_way if quick is None else quick.function
-        self._names_classes = isinstance(self._direct, Labels)
+        self.direct = call.direct(variant)
+        self._names_classes = isinstance(self.direct, Labels)
         self._prepared = variant.ready.executable.prepared
         # The input and the output that came twice in a row: the array, its shape, and its prepared form for the compiled code.
         self._input: tuple[Any, Any, Any] = (object(), None, None)
         self._output: tuple[Any, Any, Any] = (object(), None, None)
         self._seen: list[Any] = [None, None]
 
-    def empty(self, rows: int) -> Array:
-        """A new array for the result of a call with so many rows, uninitialized: [rows, …] of
-        `out_dtype`. Raises TypeError for a method that returns several arrays, ValueError for what is no number of rows."""
-        if self._returned is None:
-            raise TypeError(f"{self.method} returns several arrays: call the handle without out")
-        try:
-            return np.empty((operator.index(rows), *self._returned), self.out_dtype)
-        except (TypeError, ValueError):  # a number below 0
-            raise ValueError(f"rows: found {shown(rows)}, expected a number of rows") from None
-
     def __call__(self, X: Array, out: Array | None = None) -> Any:
-        result = self._quick(X) if out is None else self._quick(X, out)
-        if result is not None:
-            return result
         known, shape, x = self._input
         if X is not known or X.shape != shape or X.dtype != self.dtype:
             if type(X) is not ndarray or X.dtype != self.dtype or not X.flags.carray:
                 return self._slowly(X, out)
             shape = X.shape
-            if len(shape) != 2 or shape[1] != self._width or shape[0] < self._least or self._direct is None:
+            if len(shape) != 2 or shape[1] != self.width or shape[0] < self.least or self.direct is None:
                 return self._slowly(X, out)
             x = self._again(0, X)
         rows = shape[0]
         if out is None:
-            result = self._direct(x, rows)  # type: ignore[misc]
+            result = self.direct(x, rows)  # type: ignore[misc]
             return self._slowly(X, out) if result is None else result
         known, shape, y = self._output
         if out is not known or out.shape != shape or out.dtype != self.out_dtype or shape[0] != rows:
             if not self._takes(out, rows):
                 return self._slowly(X, out)
             y = self._again(1, out)
-        return self._slowly(X, out) if self._direct(x, rows, y) is None else out  # type: ignore[misc]
-
-    def __copy__(self) -> Handle:
-        return Handle(self._call, self.dtype)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Handle:
-        # The model never changes, so a copy shares it. Copying compiled code ended in an error of TVM, or killed the process.
-        return Handle(self._call, self.dtype)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a Handle cannot be pickled: pickle the model, and bind {self.method} again where it is loaded")
+        return self._slowly(X, out) if self.direct(x, rows, y) is None else out  # type: ignore[misc]
 
     def _again(self, which: int, array: Array) -> Any:
         """The form in which an array is passed to the compiled code: the array itself at first, its prepared form when it comes again."""
@@ -120,24 +148,22 @@ class Handle:
 
     def _takes(self, out: Array, rows: int) -> bool:
         return (
-            type(out) is ndarray and out.dtype == self.out_dtype and out.flags.carray and out.shape == (rows, *self._returned)  # type: ignore[misc]
+            type(out) is ndarray and out.dtype == self.out_dtype and out.flags.carray and out.shape == (rows, *self.returned)  # type: ignore[misc]
         )
 
     def _slowly(self, X: Array, out: Array | None) -> Any:
         """The result of the call if the direct function does not take the arrays: read-only arrays, backends
         without such a function, and errors. Raises InvalidInputError for arrays that do not fit the handle."""
-        if type(X) is not ndarray or X.dtype != self.dtype or X.ndim != 2 or X.shape[1] != self._width:
+        if type(X) is not ndarray or X.dtype != self.dtype or X.ndim != 2 or X.shape[1] != self.width:
             self._reject(X)
         if not (X.flags.c_contiguous and X.flags.aligned):
             self._reject(X)
-        if out is not None and (self._returned is None or not self._takes(out, len(X))):
+        if out is not None and (self.returned is None or not self._takes(out, len(X))):
             expected = "no array: the method returns several"
-            if self._returned is not None:
-                expected = (
-                    f"a C-contiguous array, {self.out_dtype}{[len(X), *self._returned]}, as handle.empty(len(X)) makes it"
-                )
+            if self.returned is not None:
+                expected = f"a C-contiguous array, {self.out_dtype}{[len(X), *self.returned]}, as handle.empty(len(X)) makes it"
             raise InvalidInputError(found=_described(out), expected=expected, where="out")
-        result = self._call(X)
+        result = self.call(X)
         if out is None:
             return result
         out[...] = result
@@ -146,13 +172,10 @@ class Handle:
     def _reject(self, X: Any) -> NoReturn:
         raise InvalidInputError(
             found=_described(X),
-            expected=f"a C-contiguous array, {self.dtype}[rows, {self._width}]",
+            expected=f"a C-contiguous array, {self.dtype}[rows, {self.width}]",
             where="X",
-            advice=f"A handle converts nothing: use the model's {self.method}, or np.ascontiguousarray(X, np.{self.dtype}).",
+            advice=f"A handle converts nothing: use the model's {self.call.method}, or np.ascontiguousarray(X, np.{self.dtype}).",
         )
-
-    def __repr__(self) -> str:
-        return f"<{self.method} of {self._call.shared.info.source} for {self.dtype} arrays of {counted(self._width, 'column')}>"
 
 
 def _described(X: Any) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
+import inspect
 import pickle
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -207,3 +210,40 @@ def test_labels_that_are_strings() -> None:
     handle = compiled.bind("predict", np.float64)
     np.testing.assert_array_equal(handle(X), compiled.predict(X))
     np.testing.assert_array_equal(handle(X, handle.empty(len(X))), compiled.predict(X))
+
+
+def test_it_is_called_as_a_function_is(model: Any) -> None:
+    handle = model.bind("predict_proba", np.float64)
+    assert str(inspect.signature(handle)) == "(X, out=None)"
+    expected, out = model.predict_proba(X[:3]), handle.empty(3)
+    for found in (handle(X=X[:3]), handle(X[:3], None), handle(X[:3], out=None)):
+        np.testing.assert_array_equal(found, expected)
+    for call in (lambda: handle(X[:3], out=out), lambda: handle(out=out, X=X[:3])):
+        out[...] = 0
+        assert call() is out
+        np.testing.assert_array_equal(out, expected)
+    for call in (handle, lambda: handle(out=out), lambda: handle(X, out, out), lambda: handle(X, rows=3)):
+        with pytest.raises(TypeError, match="argument"):
+            call()
+
+
+def test_in_a_class_it_is_no_method_of_it(model: Any) -> None:
+    class Service:
+        score = model.bind("predict_proba", np.float64)
+
+    assert Service().score is Service.score
+    np.testing.assert_array_equal(Service().score(X[:3]), model.predict_proba(X[:3]))
+
+
+def test_it_is_freed_with_its_last_reference() -> None:
+    """No cycle waits for the garbage collector, which may run long after."""
+    gc.disable()
+    try:
+        compiled = hbc.convert(Ridge().fit(X, Y), "tvm", threads=1)
+        handle = compiled.bind("predict", np.float64)
+        handle(X[:2])
+        kept = weakref.ref(handle.func)
+        del handle
+        assert kept() is None
+    finally:
+        gc.enable()

@@ -18,6 +18,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import hbc
 from hbc import process
+from hbc.compiler.base import quick_of
 from hbc.compiler.tvm.run import entry, executable
 from hbc.compiler.tvm.run.entry import usable
 from hbc.errors import InvalidInputError
@@ -187,6 +188,83 @@ def test_several_dtypes_by_one_function(model: Any) -> None:
             if other.dtype != x.dtype:
                 with pytest.raises(InvalidInputError):
                     handle(other)
+
+
+def passing_on(dtype: Any) -> tuple[Any, list[Any]]:
+    """A quick function that passes on what it does not take, and what it has passed on."""
+    compiled, _ = warm(MODEL, "predict_proba", dtype)
+    passed: list[Any] = []
+
+    def otherwise(*values: Any, **named: Any) -> Any:
+        passed.append((values, named))
+        return "passed on"
+
+    call = compiled._calls["predict_proba"]
+    quick = quick_of(call.short[np.dtype(dtype)][0], 1, otherwise)
+    assert quick is not None
+    return quick.function, passed
+
+
+def test_what_it_does_not_take_is_passed_on(dtype: Any) -> None:
+    quick, passed = passing_on(dtype)
+    plain, out = X[:3].astype(dtype), np.empty((3, 2))
+    for name, odd in odd_arrays(plain):
+        for values in ((odd,), (plain, odd)):
+            assert quick(*values) == "passed on", name
+            assert passed.pop() == (values, {}), name
+    for values, named in (
+        ((), {}),
+        ((plain, out, out), {}),
+        ((plain,), {"others": out}),
+        ((plain, out), {"out": out}),
+        ((), {"X": plain, "out": out}),
+        ((), {"out": out}),
+        ((plain,), {"out": out, "X": plain}),
+        ((plain,), {"out": None}),
+    ):
+        assert quick(*values, **named) == "passed on"
+        given, by_name = passed.pop()
+        assert len(given) == len(values)
+        assert all(a is b for a, b in zip(given, values, strict=True))
+        assert {name: id(value) for name, value in by_name.items()} == {name: id(value) for name, value in named.items()}
+    assert not passed
+
+
+def test_out_may_be_named(dtype: Any) -> None:
+    quick, passed = passing_on(dtype)
+    plain, out = X[:3].astype(dtype), np.full((3, 2), 9.0)
+    assert quick(plain, out=out) is out
+    assert quick(plain, **{"".join(["o", "ut"]): out}) is out or passed  # a name that is not interned may be passed on
+    np.testing.assert_array_equal(out, quick(plain))
+
+
+def test_errors_of_the_other_function_come_through(dtype: Any) -> None:
+    compiled, _ = warm(MODEL, "predict_proba", dtype)
+
+    def otherwise(*values: Any) -> Any:
+        raise KeyError(len(values))
+
+    quick = quick_of(compiled._calls["predict_proba"].short[np.dtype(dtype)][0], 1, otherwise)
+    assert quick is not None
+    before = sys.getrefcount(X)
+    for _ in range(100):
+        with pytest.raises(KeyError):
+            quick.function(X[:2].tolist(), X)
+    assert sys.getrefcount(X) == before
+
+
+def test_a_handle_runs_no_python(dtype: Any) -> None:
+    """For arrays that its quick way takes."""
+    compiled, _ = warm(MODEL, "predict_proba", dtype)
+    handle, plain, out, run = compiled.bind("predict_proba", dtype), X[:2].astype(dtype), np.empty((2, 2)), []
+    sys.setprofile(lambda frame, event, argument: run.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        handle(plain)
+        handle(plain, out)
+        handle(plain, out=out)
+    finally:
+        sys.setprofile(None)
+    assert run == []
 
 
 def calls_seen(quick: Any) -> bool:

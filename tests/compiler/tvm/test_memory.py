@@ -85,7 +85,7 @@ def test_nothing_beside_the_arrays_is_touched(name: str, monkeypatch: pytest.Mon
     method = bound[-1]
     single = case.float32 and np.dtype(np.float32) in compiled._plain
     handle = compiled.bind(method, np.float64 if name in DOUBLE else np.float32 if single else None)
-    if handle._returned is None:
+    if handle._answers.returned is None:
         pytest.skip("returns several arrays")
     data = np.ascontiguousarray(np.resize(X, (max(ROWS), X.shape[1])).astype(handle.dtype))
     for rows in ROWS if case.one_row else ROWS[1:]:

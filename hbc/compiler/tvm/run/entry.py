@@ -1,7 +1,8 @@
 """The shortest way from Python into compiled code: a function of the interpreter's own kind, in the compiled library itself.
 
 `quick(X)` and `quick(X, out)` test the arrays, make the result and call the compiled function, all in machine code. By tvm_ffi and numpy's
-functions one row of 20 columns takes 1.1 µs more.
+functions one row of 20 columns takes 1.1 µs more. What it does not take, it passes on to a function in Python, if it was given one. So a
+Handle (hbc/runtime/handle.py) runs no Python at all, which would take 0.1 µs.
 
 A call with much work releases Python's lock (GIL) while it computes, as `run_free` of hbc/process.py does. Then other threads run Python
 code: so the call has its own references to its arrays, and its own copies of their shapes, which Python code may change.
@@ -31,7 +32,7 @@ SYMBOL = "hbc_call"
 WORD = 8
 # The words of a record.
 NDARRAY, NEXT, WIDTH, LEAST, FEW, MANY, X_DTYPE, OUT_DTYPE, OUT_RANK, OUT_WIDTH, TESTS, RUN, COUNT, OUT_PLACE = range(14)
-EMPTY, TAKE, DROP, NONE, RELEASE, REGAIN, FLIGHTS, METHOD, PASSED = 14, 15, 16, 17, 18, 19, 20, 21, 25
+EMPTY, TAKE, DROP, NONE, RELEASE, REGAIN, FLIGHTS, OTHERWISE, CALL, OUT_NAME, NAMES, METHOD, PASSED = *range(14, 26), 29
 # From PASSED on stand two DLTensors of six words (data, device, rank and dtype, shape, strides, offset), and the arguments of the function,
 # two words each. Every call completes a copy of them on its stack, since several threads may be in a call.
 X_TENSOR, OUT_TENSOR, ARGUMENTS = 0, 6, 12
@@ -42,9 +43,11 @@ TENSOR, TENSOR_OBJECT, INTEGER, FLOAT = 7, 70, 1, 3
 """Kinds of arguments of TVM's functions: a pointer to a DLTensor, a Tensor of tvm_ffi, an i64, an f64."""
 CPU = 1  # DLDevice
 KINDS = {"i": 0, "u": 1, "f": 2}  # DLDataType
-FAST_CALL = 0x80
-"""PyMethodDef: the function takes an array of arguments, and their number."""
+FAST_CALL, KEYWORDS = 0x80, 0x02
+"""PyMethodDef: the function takes an array of arguments, how many have no name, and a tuple of the names of the others."""
 
+TUPLE_SIZE = 16
+"""Where a tuple has the number of its items, in bytes. The items stand behind all other fields, at `tuple.__basicsize__`."""
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400  # the flags of an array
 TYPE, MEMORY, RANK, SHAPE, DTYPE, FLAGS = 8, 16, 24, 32, 56, 64
 """Where fields of an array stand, in bytes: numpy's PyArrayObject_fields behind CPython's PyObject."""
@@ -82,19 +85,39 @@ def entry() -> str:
     """The entry in LLVM's IR. `self` is an array of words, the record; records of other dtypes may follow it."""
     flags, written = C_CONTIGUOUS | ALIGNED, C_CONTIGUOUS | ALIGNED | WRITEABLE
     return f"""
-define ptr @{SYMBOL}(ptr %self, ptr %arguments, i64 %count) nounwind {{
+define ptr @{SYMBOL}(ptr %self, ptr %arguments, i64 %unnamed, ptr %names) nounwind {{
 start:
   %answer = alloca [2 x i64], align 64
   %call = alloca [{ARGUMENTS + 2 * MOST_ARGUMENTS} x i64], align 64
   %X.sizes = alloca [2 x i64], align 64
   %out.sizes = alloca [2 x i64], align 64
 {_load("first", "self", MEMORY)}\
+  %all.unnamed = icmp eq ptr %names, null
+  br i1 %all.unnamed, label %counted, label %named
+named:
+{_load("names.count", "names", TUPLE_SIZE, "i64")}\
+{_load("names.place", "first", WORD * NAMES, "i64")}\
+{_load("out.name", "first", WORD * OUT_NAME)}\
+  %name.at = getelementptr i8, ptr %names, i64 %names.place
+  %name = load ptr, ptr %name.at, align 8
+  %is.out = icmp eq ptr %name, %out.name
+  %is.single = icmp eq i64 %names.count, 1
+  %has.X = icmp eq i64 %unnamed, 1
+  %out.alone = and i1 %is.out, %is.single
+  %out.named = and i1 %out.alone, %has.X
+  br i1 %out.named, label %counted, label %none
+counted:
+  %count = phi i64 [ %unnamed, %start ], [ 2, %named ]
+  %without.X = sub i64 %count, 1
+  %one.or.two = icmp ult i64 %without.X, 2
+  br i1 %one.or.two, label %taking, label %none
+taking:
 {_load("X", "arguments", 0)}\
 {_load("X.type", "X", TYPE)}\
-  %none_type.at = getelementptr i8, ptr %first, i64 {WORD * NDARRAY}
-  %ndarray = load ptr, ptr %none_type.at, align 8
+  %ndarray.at = getelementptr i8, ptr %first, i64 {WORD * NDARRAY}
+  %ndarray = load ptr, ptr %ndarray.at, align 8
   %X.array = icmp eq ptr %X.type, %ndarray
-  br i1 %X.array, label %fields, label %not_taken
+  br i1 %X.array, label %fields, label %none
 fields:
 {_load("X.dtype", "X", DTYPE)}\
 {_load("X.rank", "X", RANK, "i32")}\
@@ -121,9 +144,7 @@ each.alike:
 other.alike:
 {_load("following", "candidate", WORD * NEXT)}\
   %none.alike = icmp eq ptr %following, null
-  br i1 %none.alike, label %not_taken, label %each.alike
-not_taken:
-  br label %none
+  br i1 %none.alike, label %none, label %each.alike
 found:
   %record = phi ptr [ %known, %each ], [ %candidate, %each.alike ]
 {_require("matrix", "icmp eq i32 %X.rank, 2")}\
@@ -261,22 +282,20 @@ give_up:
   call void %drop(ptr %result)
   br label %none
 none:
-  %any = phi ptr [ %first, %not_taken ]{"".join(f", [ %record, %{name} ]" for name in NO_RESULT)}
-  %none.at = getelementptr i8, ptr %any, i64 {WORD * NONE}
-  %nothing = load ptr, ptr %none.at, align 8
-  %count.at = getelementptr i8, ptr %any, i64 {WORD * TAKE}
-  %counted = load ptr, ptr %count.at, align 8
-  call void %counted(ptr %nothing)
-  ret ptr %nothing
+{_load("otherwise", "first", WORD * OTHERWISE)}\
+  %no.other = icmp eq ptr %otherwise, null
+  br i1 %no.other, label %nothing, label %pass_on
+pass_on:
+{_load("call.python", "first", WORD * CALL)}\
+  %passed.on = call ptr %call.python(ptr %otherwise, ptr %arguments, i64 %unnamed, ptr %names)
+  ret ptr %passed.on
+nothing:
+{_load("none.object", "first", WORD * NONE)}\
+{_load("count.up", "first", WORD * TAKE)}\
+  call void %count.up(ptr %none.object)
+  ret ptr %none.object
 }}
 """
-
-
-NO_RESULT = (
-    *("found", "matrix.yes", "plain.yes", "wide.yes", "enough.yes", "given", "out.array.yes", "out.same.yes"),
-    *("out.plain.yes", "out.fits.yes", "out.matrix", "give_up"),
-)
-"""The blocks of the entry that go to `none`, by which it has a record."""
 
 
 class Record(np.ndarray[Any, Any]):
@@ -286,13 +305,17 @@ class Record(np.ndarray[Any, Any]):
 
 
 NAME = ctypes.create_string_buffer(b"quick")
+OUT = sys.intern("out")
+"""The very string that a call by name passes."""
 
 
 class Quick:
-    """`function`: quick(X) or quick(X, out), which returns the result, or None for arrays that it does not take and for values that do not
-    pass the tests. It takes arrays [rows, width] of one dtype, C-contiguous, of `least` to `many` - 1 rows; and as `out` only an array of
-    just the shape and dtype of the result (the very dtype object that numpy has for it). From `few` rows on it releases Python's lock (GIL)
-    while it computes."""
+    """`function`: quick(X) or quick(X, out), which returns the result. What it does not take, and values that do not pass the tests, it
+    passes on to `otherwise`, and returns what that returns; without one it returns None.
+
+    It takes arrays [rows, width] of one dtype, C-contiguous, of `least` to `many` - 1 rows; and as `out` only an array of just the shape
+    and dtype of the result (the very dtype object that numpy has for it). From `few` rows on it releases Python's lock (GIL) while it
+    computes."""
 
     def __init__(self, record: Record, function: Callable[..., Array | None]) -> None:
         self.record = record
@@ -315,13 +338,14 @@ def quick_way(
     tables: Sequence[Any],
     last: Sequence[float],
     kept: Any,
+    otherwise: Callable[..., Any] | None = None,
 ) -> Quick | None:
     """The quick way into a function with one input and one result. None where this interpreter or numpy is not as expected, for dtypes
     other than integers and floats, and for more than MOST_ARGUMENTS.
 
     addresses: of the entry, and of TVM's packed function. dtypes, widths: of X and of the result, which has no columns if its width is
     None. rows: `least`, `few` and `many`. tables: as TVM's tensors. last: the bound, if the function tests its input. kept: what must live
-    as long.
+    as long. otherwise: called with the arguments that it does not take. If it is None, the answer to those is None.
     """
     make_array = usable()
     if make_array is None or any(dtype.kind not in KINDS or not dtype.isnative for dtype in dtypes):
@@ -340,6 +364,8 @@ def quick_way(
     record[[EMPTY, TAKE, DROP, NONE]] = make_array, address_of(python.Py_IncRef), address_of(python.Py_DecRef), id(None)
     save, restore = python.PyEval_SaveThread, python.PyEval_RestoreThread
     record[[RELEASE, REGAIN, FLIGHTS]] = address_of(save), address_of(restore), ctypes.addressof(flights)
+    record[[OTHERWISE, CALL]] = 0 if otherwise is None else id(otherwise), address_of(python.PyObject_Vectorcall)
+    record[[OUT_NAME, NAMES]] = id(OUT), tuple.__basicsize__
     passed = record[PASSED:]
     passed[X_TENSOR : X_TENSOR + 3] = _tensor(singles[0], 2)
     passed[OUT_TENSOR : OUT_TENSOR + 3] = _tensor(singles[1], rank)
@@ -351,8 +377,8 @@ def quick_way(
     ]
     passed[ARGUMENTS:] = np.array(arguments, np.int64).reshape(-1)
     # CPython reads this while it frees the function, before it lets go of the record.
-    record[METHOD : METHOD + 3] = ctypes.addressof(NAME), addresses[0], FAST_CALL
-    record.kept = (kept, tables, singles)
+    record[METHOD : METHOD + 3] = ctypes.addressof(NAME), addresses[0], FAST_CALL | KEYWORDS
+    record.kept = (kept, tables, singles, otherwise)
     make_function = python.PyCFunction_NewEx
     make_function.restype, make_function.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     return Quick(record, make_function(here + WORD * METHOD, record, None))
@@ -370,14 +396,18 @@ def address_of(function: Any) -> int:
 
 @cache
 def usable() -> int | None:
-    """The address of numpy's PyArray_Empty. None unless this is CPython with its lock, and arrays have their fields where the entry reads
-    them."""
+    """The address of numpy's PyArray_Empty. None unless this is CPython with its lock, and arrays and tuples have their fields where the
+    entry reads them."""
     plain = sys.implementation.name == "cpython" and object.__basicsize__ == 2 * WORD and sys.byteorder == "little"
     if not plain or ctypes.sizeof(ctypes.c_void_p) != WORD:
         return None
     for array in (np.empty((3, 5), np.float32), np.empty(7, np.int64)[::2], np.empty((2, 3), np.float64, "F")):
         if not _as_expected(array):
             return None
+    names = ("out",)
+    size, name = (ctypes.c_int64.from_address(id(names) + at).value for at in (TUPLE_SIZE, tuple.__basicsize__))
+    if (size, name) != (1, id(names[0])):
+        return None
     multiarray = sys.modules.get("numpy._core.multiarray") or sys.modules.get("numpy.core.multiarray")
     capsule = getattr(multiarray, "_ARRAY_API", None)
     if capsule is None:

@@ -169,12 +169,12 @@ class TvmExecutable(Executable):
         held, free, few, many = ready.code.held, ready.code.free, ready.few, ready.many
         tables, dtype, empty = ready.tables, ready.results[0][1], np.empty
 
-        def make_quick(least: int) -> Quick | None:
+        def make_quick(least: int, otherwise: Callable[..., Any] | None = None) -> Quick | None:
             if ready.code.addresses is None:
                 return None
             kinds, widths = (NUMPY_DTYPES[kind.dtype], dtype), (int(kind.shape[1]) if len(kind.shape) == 2 else 1, width)
             rows = least, math.ceil(min(few, 1 << 62)), math.ceil(min(many, 1 << 62))
-            return quick_way(ready.code.addresses, kinds, widths, rows, tables, last, ready.code)
+            return quick_way(ready.code.addresses, kinds, widths, rows, tables, last, ready.code, otherwise)
 
         found = make_quick(1)
         quick = found.function if found else no_quick_way
