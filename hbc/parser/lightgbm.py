@@ -21,6 +21,7 @@ from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
 from hbc.ops.linear import Logistic, Softmax
+from hbc.ops.missing import Impute
 from hbc.ops.tree import TreeEnsemble
 from hbc.parser import boosting
 from hbc.parser.boosting import PlaneTable, flat, rounded_down, with_codes
@@ -315,7 +316,9 @@ def linear_leaves(model: Model, trees: TreeEnsemble, reached: Node, x: Node) -> 
     leaves = boosting.leaves(replace(trees, leaf_ids=np.arange(len(const))), reached)
     flat_shape, shape = (N, trees.n_trees * width), (N, trees.n_trees, width)
     read = t.take_along(x, t.reshape(t.take(feature, leaves, axis=0), *flat_shape))
-    products = t.mul(t.reshape(t.take(coefficient, leaves, axis=0), *flat_shape), read)
+    # Sums with NaN are not taken. Without NaN in them, no check of the result becomes one of the input.
+    known = Impute(np.zeros(trees.n_trees * width))(read)
+    products = t.mul(t.reshape(t.take(coefficient, leaves, axis=0), *flat_shape), known)
     linear_values = t.add(t.take(const, leaves, axis=0), t.sum_(t.reshape(products, *shape), axis=2, ordered=True))
     unknown = t.less(0.0, t.max_(t.reshape(t.cast(t.isnan(read), "f64"), *shape), axis=2))
     values = t.where(unknown, t.take(trees.values[:, 0], leaves, axis=0), linear_values)

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from backends import BACKENDS
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier, VotingClassifier
@@ -205,3 +207,30 @@ def test_an_imputer_of_bool_with_nulls() -> None:
     numbers = frame.cast(pl.Float32)
     source = SimpleImputer(strategy="most_frequent").fit(numbers)
     np.testing.assert_array_equal(hbc.convert(source, "numpy").transform(numbers), source.transform(numbers))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_linear_leaves_answer_missing_values(backend: str) -> None:
+    """A linear leaf gives its plain value where a number is missing. hbc saw a way of NaN into the scores, and rejected
+    the rows, since isotonic regression and linear models reject NaN. What is infinite is rejected still, if the score is."""
+    rows = np.random.default_rng(0).normal(size=(300, 3))
+    rows[::3, 0], rows[::7, 1] = np.nan, np.nan
+    y = (np.nan_to_num(rows[:, 0]) * rows[:, 2] > 0).astype(int)
+    new = lambda: lightgbm.LGBMClassifier(n_estimators=4, num_leaves=5, linear_tree=True, verbose=-1, n_jobs=1)  # noqa: E731
+    for source in (
+        CalibratedClassifierCV(new(), method="isotonic", cv=2, ensemble=False),
+        StackingClassifier([("a", new())], cv=2),
+    ):
+        source.fit(rows, y)
+        model = hbc.convert(source, backend)
+        np.testing.assert_allclose(model.predict_proba(rows), source.predict_proba(rows), rtol=1e-9)
+        for i in range(3):
+            infinite = rows[:30].copy()
+            infinite[4::7, i] = np.inf
+            try:
+                expected = source.predict_proba(infinite)
+            except ValueError:
+                with pytest.raises(hbc.InvalidInputError):
+                    model.predict_proba(infinite)
+            else:
+                np.testing.assert_allclose(model.predict_proba(infinite), expected, rtol=1e-9)
