@@ -13,6 +13,7 @@ from hbc.compiler.base import CompileOptions
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import NUMPY_DTYPES, DType, N
 from hbc.ops import tensor as t
+from hbc.ops.coupling import ClassProducts
 from hbc.ops.nearest import Smallest
 
 pytest.importorskip("tvm")
@@ -52,6 +53,25 @@ def test_products_of_few_rows_have_the_bits_of_many(dtype: DType, target: Any, o
         for start in (0, 5, len(rows) - n):
             for some, every in zip(executable.run("transform", [rows[start : start + n].copy()]), whole, strict=True):
                 np.testing.assert_array_equal(some, every[start : start + n])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("counts", [(3, 40, 1, 77), tuple(range(1, 20))], ids=["4 classes", "19 classes"])
+def test_products_of_classes_for_few_rows_have_the_bits_of_many(counts: tuple[int, ...], target: Any) -> None:
+    """Each class has a number of columns of its own. The vector of 16 rows was multiplied for one of them."""
+    rng = np.random.default_rng(0)
+    x = Input("X", "f64", (N, sum(counts)))()
+    of_classes = ClassProducts(counts, rng.standard_normal((len(counts) - 1, sum(counts))))
+    graph = Graph((x,), {"transform": (of_classes(t.exp(x)),)}).verify()
+    executable = COMPILER.compile(graph, CompileOptions(threads=1, target=target))
+    rows = rng.standard_normal((BATCHES[-1], sum(counts)))
+    rows[5, 7], rows[6, 8] = np.nan, np.inf
+    (whole,) = executable.run("transform", [rows])
+    np.testing.assert_allclose(whole, graph.evaluate(rows)["transform"][0], rtol=1e-12, atol=1e-12)
+    for n in BATCHES:
+        for start in (0, 5, len(rows) - n):
+            (some,) = executable.run("transform", [rows[start : start + n].copy()])
+            np.testing.assert_array_equal(some, whole[start : start + n])
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -15,6 +15,7 @@ from hbc.compiler.tvm.tir.dialect import DTYPES, Expr
 from hbc.compiler.tvm.tir.expressions import fused, number
 from hbc.compiler.tvm.tir.vectors import broadcast, once_if, store, vector
 from hbc.ir.graph import Node
+from hbc.lazy import record
 from hbc.ops import tensor
 from hbc.ops.coupling import ClassProducts
 
@@ -59,19 +60,14 @@ def class_products(f: Chunk, node: Node) -> None:
     assert isinstance(op, ClassProducts)
     tile, tiles, padded = _tiled(f, node, op.weights.T, len(op.weights))
     by_class = [part.transpose(1, 0, 2).reshape(-1) for part in np.split(padded, op.starts[1:])]
-    weights = f.own(np.concatenate(by_class), "f64")
+    weights = _Weights(np.concatenate(by_class), len(op.counts), tiles, tile, len(op.weights))
     starts, counts = f.own(op.starts, "i64"), f.own(np.array(op.counts), "i64")
-    with f.grid([len(op.counts), tiles]) as (of, part):
+
+    def place(of: Expr, part: Expr) -> tuple[Expr, Expr, Callable[[Expr, Row], Expr]]:
         start, count = (T.Bind(f.constant(array, "i64", of)) for array in (starts, counts))
-        first = T.Bind((start * tiles + count * part) * tile)
-        _tile(
-            f,
-            node,
-            (tile, len(op.weights), of, part),
-            count,
-            lambda i, row: f.read(x, [start + i], row),
-            lambda i, k: f.constant(weights, "f64", first + i * tile + k),
-        )
+        return T.Bind((start * tiles + count * part) * tile), count, lambda i, row: f.read(x, [start + i], row)
+
+    _tiles(f, node, weights, place)
 
 
 def _tiled(f: Chunk, node: Node, weights: np.ndarray, width: int) -> tuple[int, int, np.ndarray]:
@@ -84,58 +80,77 @@ def _tiled(f: Chunk, node: Node, weights: np.ndarray, width: int) -> tuple[int, 
 
 
 def _product(f: Chunk, node: Node, weights: np.ndarray, x: Callable[[Expr, Expr, Row], Expr]) -> None:
-    """Emit y[b, k] = Σ_i x(b, i) · weights[b, i, k]: for a vector of rows, or of few rows for each (`_row_by_row`)."""
+    """Emit y[b, k] = Σ_i x(b, i) · weights[b, i, k]."""
     blocks, inner, width = weights.shape
-    dtype = node.type.dtype
     tile, tiles, padded = _tiled(f, node, weights, width)
     # No product with these weights is rounded. An fma is as exact then, and made a kernel of GEMM's trees spill 16 bytes on a GPU.
     plain = not f.dialect.llvm and bool(np.isin(weights, (-1, 0, 1)).all())
-    tiled = f.own(padded.reshape(blocks, inner, tiles, tile).transpose(0, 2, 1, 3), dtype)
+    tiled = padded.reshape(blocks, inner, tiles, tile).transpose(0, 2, 1, 3)
+    _tiles(
+        f,
+        node,
+        _Weights(tiled, blocks, tiles, tile, width),
+        lambda block, part: (T.Bind((block * tiles + part) * inner * tile), inner, lambda i, row: x(block, i, row)),
+        plain,
+    )
+
+
+@record
+class _Weights:
+    """The weights of some products, tile by tile. width: the columns of a block of the result, which `tiles` tiles of `tile` hold."""
+
+    numbers: np.ndarray
+    blocks: int
+    tiles: int
+    tile: int
+    width: int
+
+
+Place = Callable[[Expr, Expr], tuple[Expr, Expr | int, Callable[[Expr, Row], Expr]]]
+"""(block, tile in it) → where its weights start; how many numbers of a row are multiplied; the i-th of them."""
+
+
+def _tiles(f: Chunk, node: Node, weights: _Weights, place: Place, plain: bool = False) -> None:
+    """Emit products for a vector of rows, or of few rows for each (`_row_by_row`). plain: see `_tile`."""
+    tile, dtype = weights.tile, node.type.dtype
+    numbers = f.own(weights.numbers, dtype)
 
     def of_vector() -> None:
-        with f.grid([blocks, tiles]) as (block, part):
-            _tile(
-                f,
-                node,
-                (tile, width, block, part),
-                inner,
-                lambda i, row: x(block, i, row),
-                lambda i, k: f.constant(tiled, dtype, ((block * tiles + part) * inner + i) * tile + k),
-                plain,
-            )
+        with f.grid([weights.blocks, weights.tiles]) as (block, part):
+            start, inner, x = place(block, part)
+            weight = lambda i, k: f.constant(numbers, dtype, start + i * tile + k)  # noqa: E731
+            _tile(f, node, (tile, weights.width, block, part), inner, x, weight, plain)
 
-    if f.lanes == 1 or f.part == "full" or tile < 2 or tile & (tile - 1) or weights.size < LEAST_WEIGHTS:
+    if f.lanes == 1 or f.part == "full" or tile < 2 or tile & (tile - 1) or weights.numbers.size < LEAST_WEIGHTS:
         of_vector()
         return
     few = T.Bind(tirx.Cast("int64", tirx.LE(f.count, tirx.const(FEW_ROWS, "int64"))))
     with once_if(few):
-        _row_by_row(f, node, tiled, width, x)
+        _row_by_row(f, node, weights, numbers, place)
     with T.serial(few, tirx.const(1, "int64")):  # the reverse of `once_if`
         of_vector()
 
 
-def _row_by_row(f: Chunk, node: Node, tiled: np.ndarray, width: int, x: Callable[[Expr, Expr, Row], Expr]) -> None:
-    """Emit the same for one row after the other: a register holds columns of the result. Each sum has the same order of additions.
-
-    tiled: [blocks, tiles, inner, tile]. width: the columns of a block.
-    """
-    blocks, tiles, inner, tile = tiled.shape
+def _row_by_row(f: Chunk, node: Node, weights: _Weights, numbers: np.ndarray, place: Place) -> None:
+    """Emit the same for one row after the other: a register holds columns of the result. Each sum has the same order of additions."""
+    tiles, tile, width = weights.tiles, weights.tile, weights.width
     dtype = node.type.dtype
     rest = tiles % TILES_OF_ROW
     for first, groups, together in ((0, tiles // TILES_OF_ROW, TILES_OF_ROW), (tiles - rest, 1, rest)):
         if not groups or not together:
             continue
         sums, found = [f.scratch(tile, dtype) for _ in range(together)], T.alloc_buffer((together * tile,), DTYPES[dtype])
-        with f.each_row() as row, f.grid([blocks, groups]) as (block, group):
+        with f.each_row() as row, f.grid([weights.blocks, groups]) as (block, group):
             part = T.Bind(tirx.Cast("int64", group * TILES_OF_ROW + first))
+            start, inner, x = place(block, part)
             for total in sums:
                 store(total, broadcast(number(0, dtype), tile), 0, tile)
             with f.repeat(inner) as i:
-                value = T.Bind(x(block, i, row))
+                value = T.Bind(x(i, row))
                 for p, total in enumerate(sums):
-                    start = T.Bind(((block * tiles + part + p) * inner + i) * tile)
+                    at = T.Bind(start + (i + inner * p) * tile)
                     with T.vectorized(tirx.const(tile, "int64")) as k:
-                        weight = f.constant(tiled, dtype, start + k)
+                        weight = f.constant(numbers, dtype, at + k)
                         T.buffer_store(total, fused(value, weight, total[k], dtype, f.dialect), [k])
             for p, total in enumerate(sums):
                 store(found, vector(total, 0, tile), p * tile, tile)
