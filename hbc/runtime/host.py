@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hbc.cache.shelf import Shelf
-from hbc.compiler.base import Direct, Executable, OnCard, ReadPart
+from hbc.compiler.base import Direct, Executable, OnCard, Quick, ReadPart, no_quick_way, quick_of
 from hbc.ir.coded_strings import dense
 from hbc.ir.graph import Graph, gives_rows, topological
 from hbc.ir.rows import Rows
@@ -34,11 +34,47 @@ class Labels:
 
     def __call__(self, X: Array, n: int, out: Array | None = None) -> Array | None:
         found = self.place(X, n)
-        return None if found is None else self.table.take(found, out=out)
+        return None if found is None else self.of(found, out)
+
+    def of(self, found: Array, out: Array | None) -> Array:
+        """The labels of these indices, in `out` if it is given.
+
+        All indices are right. With mode="raise", numpy writes to memory of its own first: 0.35 µs for one row in place of 0.17, and 69 in
+        place of 28 for 10,000 rows of three letters."""
+        return self.table.take(found) if out is None else self.table.take(found, None, out, "clip")
+
+    def make_quick(self, least: int, otherwise: Callable[..., Any] | None = None) -> QuickLabels | None:
+        """See hbc.compiler.base.quick_of."""
+        quick = quick_of(self.place, least)
+        return None if quick is None else QuickLabels(quick, self, otherwise or no_quick_way)
 
     def astype(self, dtype: np.dtype[Any]) -> Labels:
         """The same with the table in the dtype that the source returns: cheaper than a cast of every result."""
         return replace(self, table=self.table.astype(dtype))
+
+
+class QuickLabels:
+    """The Quick of class labels: it looks up what that of their indices finds."""
+
+    def __init__(self, place: Quick, labels: Labels, otherwise: Callable[..., Any]) -> None:
+        self._place = place
+        find, table, dtype, of = place.function, labels.table, labels.table.dtype, labels.of
+
+        def function(X: Any, out: Any = None) -> Any:
+            found = find(X)
+            if found is None:
+                return otherwise(X, out)
+            if out is None:
+                return table[found]  # half the time of `take` for few rows
+            fits = type(out) is np.ndarray and out.dtype == dtype and out.shape == found.shape and out.flags.carray
+            return of(found, out) if fits else otherwise(X, out)
+
+        self.function = function
+
+    def and_then(self, other: Quick) -> None:
+        """Let the function take what another one of the same method takes too."""
+        assert isinstance(other, QuickLabels)
+        self._place.and_then(other._place)
 
 
 @record

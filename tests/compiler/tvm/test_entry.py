@@ -267,6 +267,37 @@ def test_a_handle_runs_no_python(dtype: Any) -> None:
     assert run == []
 
 
+LABELS = {"str": np.array(["below", "above"]), "object": np.array(["below", "above"], object), "bool": np.array([False, True])}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_class_labels(kind: str, dtype: Any) -> None:
+    model = LogisticRegression().fit(X, LABELS[kind][Y])
+    compiled, quick = warm(model, "predict", dtype)
+    plain = X[:3].astype(dtype)
+    expected = model.predict(plain)
+    out = np.empty_like(expected)
+    for found in (quick(plain), quick(plain, out), quick(plain, out=out), compiled.predict(plain)):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+    assert quick(plain, out) is out
+    for name, odd in odd_arrays(plain):
+        assert quick(odd) is None, name
+        assert odd is None or quick(plain, odd) is None, name
+    for wrong in (out[:2], out.astype("<U9"), np.repeat(out, 2)[::2]):
+        before = wrong.copy()
+        assert quick(plain, wrong) is None
+        np.testing.assert_array_equal(wrong, before)
+        with pytest.raises(InvalidInputError):
+            compiled.bind("predict", dtype)(plain, wrong)
+    fixed = out.copy()
+    fixed.flags.writeable = False
+    assert quick(plain, fixed) is None
+    for other in {np.float32, np.float64} - {dtype}:
+        compiled.predict(X[:2].astype(other))
+        np.testing.assert_array_equal(quick(X[:5].astype(other)), model.predict(X[:5].astype(other)))
+
+
 def calls_seen(quick: Any) -> bool:
     """Whether this thread sees another one inside a call of 100,000 rows. It repeats the call until then, at most 200 times."""
     x, stop = np.zeros((100_000, 6), np.float32), threading.Event()

@@ -42,7 +42,7 @@ MOST_ARGUMENTS = 30
 TENSOR, TENSOR_OBJECT, INTEGER, FLOAT = 7, 70, 1, 3
 """Kinds of arguments of TVM's functions: a pointer to a DLTensor, a Tensor of tvm_ffi, an i64, an f64."""
 CPU = 1  # DLDevice
-KINDS = {"i": 0, "u": 1, "f": 2}  # DLDataType
+KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLDataType
 FAST_CALL, KEYWORDS = 0x80, 0x02
 """PyMethodDef: the function takes an array of arguments, how many have no name, and a tuple of the names of the others."""
 
@@ -341,7 +341,7 @@ def quick_way(
     otherwise: Callable[..., Any] | None = None,
 ) -> Quick | None:
     """The quick way into a function with one input and one result. None where this interpreter or numpy is not as expected, for dtypes
-    other than integers and floats, and for more than MOST_ARGUMENTS.
+    other than numbers and booleans, and for more than MOST_ARGUMENTS.
 
     addresses: of the entry, and of TVM's packed function. dtypes, widths: of X and of the result, which has no columns if its width is
     None. rows: `least`, `few` and `many`. tables: as TVM's tensors. last: the bound, if the function tests its input. kept: what must live
