@@ -70,6 +70,21 @@ def test_ranks_of_few_rows(rows: int) -> None:
     np.testing.assert_array_equal(run(op, x, "f32"), op.evaluate(x))
 
 
+@pytest.mark.parametrize(("dtype", "count"), [("f64", 9), ("f64", 50), ("i64", 60), ("f64", 300)])
+def test_rows_of_one_register(dtype: str, count: int) -> None:
+    """Both registers were searched for the rows of one. What is looked up for rows that do not exist is there."""
+    op = Rank(edges(dtype, count))
+    look_up = TakeByColumn(np.random.default_rng(0).normal(size=(3, count + 1)))
+    node = Input("x", dtype, (N, 3))()
+    graph = Graph((node,), {"transform": (op(node), look_up(op(node)))})
+    executable, x = COMPILER.compile(graph, CompileOptions(threads=1)), around(op.edges)
+    for rows in (1, 2, 7, 8, 9, 15, 16, 17, 24, 25):
+        for start in (0, 3, len(x) - rows):
+            part = x[start : start + rows].copy()
+            for found, expected in zip(executable.run("transform", [part]), graph.evaluate(part)["transform"], strict=True):
+                np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("target", [None, NARROW], ids=["host", "narrow"])
 @pytest.mark.parametrize(
     ("dtype", "count"), [("f32", 16), ("f32", 17), ("f32", 128), ("f32", 129), ("f64", 64), ("f64", 65), ("i64", 9)]
