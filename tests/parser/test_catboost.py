@@ -14,6 +14,9 @@ import pytest
 from backends import BACKENDS
 from estimators.catboost_cases import Y3, X, Z, categories, of_categories
 from installed import reads
+from sklearn.ensemble import StackingClassifier, VotingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 
 import hbc
 from hbc.ops.hashed_categories import HashText
@@ -252,6 +255,35 @@ def test_what_is_no_number(with_categories: Any) -> None:
     for values in ([1, 2, 3, 4], pd.array([1, None, 2, 3], "Int64"), pd.array([True] * 4, "boolean")):
         data = frame.assign(**{name: values})
         np.testing.assert_allclose(compiled.predict(data), model.predict(data), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+def test_labels_in_a_matrix_of_one_column() -> None:
+    """CatBoost predicts [N, 1] for several classes. Of such members scikit-learn makes arrays of other axes, and fails or answers for one
+    row; hbc answered for all rows. The labels of stacking are a vector; hbc gave a matrix."""
+    known = np.nan_to_num(X)
+    y = np.array(["a", "long", "longer"])[np.digitize(Z, [-0.5, 0.5])]
+    member = catboost.CatBoostClassifier(**SETTINGS)
+    hard = VotingClassifier([("a", member), ("b", LogisticRegression())]).fit(known, y)
+    with pytest.raises(ValueError, match="inhomogeneous"):
+        hard.predict(known)
+    chain = ClassifierChain(member).fit(known, np.stack([Y3, Y3], axis=1))
+    with pytest.raises(ValueError, match="broadcast"):
+        chain.predict(known)
+    alone = VotingClassifier([("a", member)]).fit(known, y)
+    assert alone.predict(known).shape == (1,)
+    for refused, said in ((hard, "is a matrix"), (alone, "is a matrix"), (chain, "is not a number for every row")):
+        with pytest.raises(hbc.UnsupportedOperatorError, match=said):
+            hbc.convert(refused, "numpy")
+    targets = MultiOutputClassifier(member).fit(X, np.stack([y, y[::-1]], axis=1))
+    assert targets.predict(X).shape == (1, len(X), 2)
+    compiled = hbc.convert(targets, "numpy")
+    assert not hasattr(compiled, "predict")
+    for found, expected in zip(compiled.predict_proba(X), targets.predict_proba(X), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    stacked = StackingClassifier([("a", member)], member, cv=2).fit(X, y)
+    assert stacked.predict(X).shape == (len(X),)
+    np.testing.assert_array_equal(hbc.convert(stacked, "numpy").predict(X), stacked.predict(X), strict=True)
 
 
 def test_categories_are_saved(with_categories: Any, tmp_path: Path) -> None:

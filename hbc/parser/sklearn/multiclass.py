@@ -26,6 +26,7 @@ from hbc.parser.sklearn.shared.members import (
     convert_members,
     flat,
     is_classifier,
+    joined,
     of_rows_only,
     positive_score,
     value,
@@ -123,7 +124,7 @@ def one_vs_one_classifier(m: Any, x: Node) -> Result:
     kernels = m.pairwise_indices_
     chosen = [x if kernels is None else select_columns(x, [int(i) for i in kernels[k]]) for k in range(len(m.estimators_))]
     members = children((e, chosen[k], f"estimators_[{k}]") for k, e in enumerate(m.estimators_))
-    predicted = columns_of([flat(value(e, member, "predict")) for e, member in zip(m.estimators_, members, strict=True)])
+    predicted = columns_of(joined(zip(m.estimators_, members, strict=True)))
     confidences = t.cast(columns_of(_scores(m, members)), "f64")
     classes = len(m.classes_)
     votes = for_class(t.cast(t.concat([t.equal(predicted, 0), t.equal(predicted, 1)]), "f64"), classes)

@@ -17,8 +17,8 @@ from hbc.parser.sklearn.shared.members import (
     as_columns,
     columns_of,
     convert_members,
-    flat,
     is_classifier,
+    joined,
     of_rows_only,
     response,
     value,
@@ -35,12 +35,14 @@ def _estimators(m: Any) -> Sequence[Any]:
 
 @converts(*MULTI_OUTPUT, frame=True)
 def multi_output(m: Any, x: Node | Frame) -> Result:
-    """`predict` gives the predictions of all targets as columns, `predict_proba` a list of one matrix for each target."""
+    """`predict` gives the predictions of all targets as columns, `predict_proba` a list of one matrix for each target. `predict` is left
+    out beside it where an estimator predicts a matrix, as CatBoost does for several classes: the source makes [1, N, targets] of these."""
     members = convert_members(m.estimators_, x)
     pairs = list(zip(m.estimators_, members, strict=True))
-    outputs: dict[str, Node | tuple[Node, ...]] = {
-        "predict": columns_of([flat(value(e, member, "predict")) for e, member in pairs])
-    }
+    outputs: dict[str, Node | tuple[Node, ...]] = {}
+    matrices = any(len(value(e, member, "predict").type.shape) > 1 for e, member in pairs)
+    if not (matrices and hasattr(m, "predict_proba")):
+        outputs["predict"] = columns_of(joined(pairs))
     if hasattr(m, "predict_proba"):
         if len(members) == 1:
             raise Refusal("its predict_proba is a list of one array.", "Use the estimator itself if there is one target.")
@@ -76,10 +78,10 @@ def chain(m: Any, x: Node) -> Result:
 
 
 def _number(node: Node) -> Node | None:
-    """The node as f64[N], as the source writes it into an array. None if it is strings, or has several numbers for a row."""
-    if node.type.dtype == "str" or (len(node.type.shape) > 1 and node.type.columns > 1):
+    """The node as f64[N], as the source writes it into an array. None if it is strings, or a matrix."""
+    if node.type.dtype == "str" or len(node.type.shape) > 1:
         return None
-    return t.cast(flat(node), "f64")
+    return t.cast(node, "f64")
 
 
 def _link(m: Any, outputs: Any, method: str) -> Node | None:

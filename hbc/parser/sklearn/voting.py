@@ -23,6 +23,7 @@ from hbc.parser.sklearn.shared.members import (
     convert_members,
     flat,
     in_common,
+    joined,
     of_rows_only,
     total,
     value,
@@ -54,7 +55,7 @@ def _average(nodes: Sequence[Node], weights: Any) -> Node:
 @converts("sklearn.ensemble.VotingRegressor", frame=True)
 def voting_regressor(m: Any, x: Node | Frame) -> Result:
     members = convert_members(m.estimators_, x)
-    predicted = [flat(value(e, member, "predict")) for e, member in zip(m.estimators_, members, strict=True)]
+    predicted = joined(zip(m.estimators_, members, strict=True))
     return of_rows_only(m, {"predict": _average(predicted, m._weights_not_none), "transform": columns_of(predicted)})
 
 
@@ -70,7 +71,7 @@ def voting_classifier(m: Any, x: Node | Frame) -> Result:
         outputs = {"predict": labels(m.classes_, t.argmax(proba, 1)), "predict_proba": proba}
         return of_rows_only(m, {**outputs, "transform": t.concat(in_common(each))} if m.flatten_transform else outputs)
     # The members are fitted on class numbers 0, 1, ….
-    predicted = [t.cast(flat(value(e, member, "predict")), "i64") for e, member in members]
+    predicted = [t.cast(node, "i64") for node in joined(members)]
     if weights is not None and not all(weight >= 0 for weight in weights):
         raise Refusal("a weight is negative, so that the source's numpy.bincount does not find the class with the most votes.")
     shares = np.ones(len(predicted)) if weights is None else np.asarray(weights, np.float64)
@@ -123,8 +124,9 @@ def stacking(m: Any, x: Node | Frame) -> Result:
 
 
 def _decoded(encoder: Any, predicted: Node) -> Node:
-    """LabelEncoder.inverse_transform of the predicted class numbers. For several labels each column has its own encoder."""
+    """LabelEncoder.inverse_transform of the predicted class numbers, which makes a vector of one column (of CatBoost). For several labels
+    each column has its own encoder."""
     if not isinstance(encoder, list):
-        return labels(encoder.classes_, predicted)
+        return labels(encoder.classes_, flat(predicted))
     each = [labels(one.classes_, t.reshape(t.take(predicted, np.array([k]), axis=1), N)) for k, one in enumerate(encoder)]
     return columns_of(each)

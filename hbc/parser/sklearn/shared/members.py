@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -69,6 +69,19 @@ def flat(x: Node) -> Node:
     if x.type.columns != 1:
         raise Refusal(f"an estimator in it gives {x.type.columns} values for each row, where the source takes one.")
     return t.reshape(x, N)
+
+
+def joined(pairs: Iterable[tuple[Any, Outputs]], method: str = "predict") -> list[Node]:
+    """The outputs of a method of all (estimator, its outputs), vectors [N], of which the source makes one array. Raises Refusal for a
+    matrix, also of one column, as CatBoost predicts for several classes: the source then fails, or gives an array of other axes."""
+    nodes = []
+    for m, outputs in pairs:
+        nodes.append(value(m, outputs, method))
+        if len(nodes[-1].type.shape) > 1:
+            raise Refusal(
+                f"the {method} of the {public_name(type(m))} in it is a matrix, which the source does not join with others."
+            )
+    return nodes
 
 
 def column(x: Node, index: int) -> Node:
