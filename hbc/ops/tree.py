@@ -178,9 +178,9 @@ class TreeEnsemble(Operator):
             raise NotImplementedError(f"strategy {self.strategy!r} is not one of {', '.join(LOWERINGS)}") from None
         return lowering(self, x)
 
-    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array | None:
+    def magnitude(self, node: Node, bounds: Sequence[Array]) -> Array:
         if self.output == "leaf":
-            return None
+            return np.full(node.type.width, magnitudes(self.leaf_ids).max(initial=0.0))
         return magnitudes(self.base) + self.n_trees * magnitudes(self.values).max(initial=0.0)
 
     def span(self, node: Node, spans: Sequence[Span]) -> Span:

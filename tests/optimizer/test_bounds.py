@@ -88,3 +88,18 @@ def test_what_may_be_large_is_still_computed() -> None:
         compiled.transform(far)
     (guard,) = compiled.variants[compiled._main].facts.limits.guards
     assert not guard.harmless([far])
+
+
+def test_sums_of_linear_leaves_are_known_to_be_small() -> None:
+    """The number of a leaf, by which coefficients are looked up, had no known magnitude. So scores were computed in numpy at every call:
+    10,000 rows of 10 trees took 238 ms, and 2.4 without (source 8)."""
+    lightgbm = pytest.importorskip("lightgbm")
+    X, y = load_iris(return_X_y=True)
+    X[::5, 0] = np.nan
+    new = lightgbm.LGBMClassifier(n_estimators=3, num_leaves=4, linear_tree=True, verbose=-1)
+    source = CalibratedClassifierCV(new, method="isotonic", cv=2, ensemble=False).fit(X, y)
+    compiled = hbc.convert(source, "numpy")
+    for variant in compiled.variants.values():
+        assert variant.facts.limits.guards
+        assert all(guard.safe >= 1e12 for guard in variant.facts.limits.guards)
+    np.testing.assert_allclose(compiled.predict_proba(X * 1e12), source.predict_proba(X * 1e12), rtol=1e-9)
