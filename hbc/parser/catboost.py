@@ -386,7 +386,7 @@ def _classes(m: Any, model: CatBoostOutputs, raw: Node) -> dict[str, Node]:
         predicted, proba, log_proba = t.cast(t.less(_cut(model), raw), "i64"), Logistic()(raw), _log_logistic(raw)
     elif model.loss in ("MultiClass", "MultiClassOneVsAll"):
         # CatBoost returns the labels of several classes as a matrix of one column.
-        predicted = t.reshape(_labels(m, t.argmax(raw, axis)), *raw.type.shape[:-1], 1)
+        predicted = _labels(m, t.reshape(t.argmax(raw, axis), *raw.type.shape[:-1], 1))
         if model.loss == "MultiClass":
             shifted = t.sub(raw, t.max_(raw, axis, keepdims=True))
             log_proba = t.sub(shifted, t.log(t.sum_(t.exp(shifted), axis, keepdims=True)))
