@@ -264,15 +264,16 @@ def test_a_model_is_measured(small: TreeEnsemble) -> None:
 def test_two_chunks_of_a_scan_take_less_than_twice_one() -> None:
     """100 rows are a pair of chunks, and not one with 36 rows behind it."""
     pytest.importorskip("tvm")
-    from hbc.compiler.tvm.costs import COST_OF_PAIR, scan
+    from hbc.compiler.tvm.costs import COST_OF_PAIR, COST_OF_WIDE_HALF, scan
 
     numbers = {"leaves": 255, "width": 1, "outputs": 1, "bytes": 4, "columns": 10, "planes": 10}
     shape = Shape(trees=10, splits=2540, depth=16, steps=150, mean_depth=9.0, **numbers)
     alone, paired = scan(shape, 100), scan(shape, 100, pairs=True)
-    assert (alone["64 rows"], paired["64 rows"]) == (1, 2 * COST_OF_PAIR)
+    assert (alone["64 rows"], paired["64 rows"]) == (1 + COST_OF_WIDE_HALF, 2 * COST_OF_PAIR)
     assert alone["four rows and split, trees in lanes"] > 0 == paired["four rows and split, trees in lanes"]
     for rows in (1, 64, 65, 256, 1000):
         assert scan(shape, rows) == scan(shape, rows, pairs=True)
+    assert scan(shape, 32)["64 rows"] == COST_OF_WIDE_HALF
 
 
 def test_planes_beyond_l1_take_longer_beside_much_of_a_model() -> None:

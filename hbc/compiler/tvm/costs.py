@@ -26,7 +26,14 @@ from hbc.compiler.tvm.trees.patches.packed_patches import IN_REGISTERS, LANES, M
 from hbc.compiler.tvm.trees.patches.patches import REGISTERS_OF_ROWS, few_in_patches
 from hbc.compiler.tvm.trees.patches.scanned_tops import EXITS, LEAST_ROWS, LEVELS
 from hbc.compiler.tvm.trees.patches.walked_rows import many_rows_walk
-from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, ROWS_FOR_ALL, ROWS_FOR_ALL_IN_HALVES, VECTORS_OF_PIECES
+from hbc.compiler.tvm.trees.pieces.pieces_scan import (
+    EVERY,
+    PAIR,
+    ROWS_FOR_ALL,
+    ROWS_FOR_ALL_IN_HALVES,
+    VECTORS_OF_PIECES,
+    least_of_whole,
+)
 from hbc.compiler.tvm.trees.ranges.ranges import SIDE, least_rows, short
 from hbc.compiler.tvm.trees.ranges.scanned_rows import rows_for_chunk
 from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK
@@ -66,8 +73,8 @@ with 28 planes, 3.3 with 308, 3.6 with 725; a forest of 1,000 trees of 842 leave
 of 7.3 (Zen 5). 300 trees of 200 leaves take the same with 28 and 197 planes."""
 PARTS_FOR_FULL_ONES = 0.8
 """The parts that trees of more than 256 leaves have beside the first, for each that the rest would fill."""
-COST_OF_HALF = 0.65
-"""The time of a chunk of 32 rows over that of one of 64."""
+COST_OF_HALF, COST_OF_WIDE_HALF = 0.65, 0.75
+"""The time of a chunk of 32 rows over that of one of 64, with AVX2 and on Zen 4."""
 COST_OF_PAIR = 0.73
 """The time of two chunks of 64 rows that are scanned together over that of two alone (Zen 5)."""
 TREES_AT_ONCE = 16
@@ -151,7 +158,7 @@ def ranges(s: Shape, rows: int, wide: bool = True, walks: bool = False) -> Mappi
         if wide and s.bytes == 4 and s.columns <= MOST_COLUMNS:
             return _named("patches", patches(s, rows, walks=walks))
         least = None if wide else rows_for_chunk(leaves)
-        _, chunks, rest = (0, 0, rows) if least is None else _chunks(rows, least, wide)
+        _, chunks, rest = (0, 0, rows) if least is None else _chunks(rows, least, wide, HALF)
         few: dict[str, float] = _named("walk", walk(s, int(rest)))
         if chunks:
             few |= _named("scan", _ranked(s, rows, wide, LEAST_TOGETHER, True) | {"64 rows and split": chunks * s.splits})
@@ -179,12 +186,12 @@ def _named(kernel: str, work: Mapping[str, float]) -> dict[str, float]:
 def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping[str, float]:
     """The work of scan.py: chunks of 64 rows. The last few rows, and all rows for leaf numbers, are scanned by scan_few_rows.py.
     Where bytes cannot number leaves, patches take them; where there are too many planes, and without patches, walks. Their work has the
-    name of the kernel in front. wide: with AVX-512. pairs: whether two chunks are scanned together (`pairing`)."""
-    small = s.leaves <= WIDTHS[-1]
+    name of the kernel in front. wide: with AVX-512. pairs: whether two chunks are scanned together (`pairing`); elsewhere a chunk may have
+    32 rows."""
+    small, least = s.leaves <= WIDTHS[-1], ROWS_IN_VECTOR if pairs else HALF
     if small and s.trees == 1:
-        return _one_tree_scan(s, rows, wide)
+        return _one_tree_scan(s, rows, wide, least)
     longest = -(-s.trees // TREES_IN_VECTOR) * (s.leaves - 1) if s.longest is None else s.longest
-    least = ROWS_IN_VECTOR if wide else HALF
     steps = s.steps + s.sets // SETS_OF_STEP
     if wide:
         in_lanes = small and s.planes <= MOST_PLANES and (s.planes <= PAGE or pages_pay(s.planes, longest, steps))
@@ -197,12 +204,12 @@ def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping
         parts = s.splits / max(WIDTHS[-1] - s.mean_depth, WIDTHS[0]) * PARTS_FOR_FULL_ONES
         trees, splits, leaves = s.trees + int(parts), s.splits + int(parts * s.mean_depth), WIDTHS[-1]
     if in_lanes:
-        few = few_rows_in_lanes(s.splits + s.trees > 128 * s.trees, s.planes, least, s.trees, s.outputs, s.width)
+        few = few_rows_in_lanes(s.splits + s.trees > 128 * s.trees, s.planes, least, wide, s.trees, s.outputs, s.width)
     else:
         going = patching(s.splits, s.trees, s.columns) if in_patches else walking(s.steps)
-        going, tests = going + KEY_OF_SET * s.sets, TEST_OF_CHUNK[least] * s.sets
-        few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes, least, tests)
-    together, chunks, rest = (0, 0, rows) if s.numbers else _chunks(rows, few, wide, pairs)
+        going, tests = going + KEY_OF_SET * s.sets, TEST_OF_CHUNK[wide] * s.sets
+        few = rows_alone(trees, int(splits), s.width, leaves, going, s.columns, s.planes, least, wide, tests)
+    together, chunks, rest = (0, 0, rows) if s.numbers else _chunks(rows, few, wide, least, pairs)
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
     gathered = 0 if wide or leaves <= WIDTHS_IN_PARTS[1] else chunks * values
@@ -242,18 +249,20 @@ def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping
     return work | {f"{kernel}: {name}": rest * count for name, count in counts.items() if name != "call"}
 
 
-def _chunks(rows: int, few: int, wide: bool, pairs: bool = False) -> tuple[int, float, int]:
-    """(chunks that are scanned four at once, all chunks of 64 rows, the rows that are left), where fewer than `few` rows are left."""
-    least, for_all = (ROWS_IN_VECTOR, ROWS_FOR_ALL) if wide else (HALF, ROWS_FOR_ALL_IN_HALVES)
+def _chunks(rows: int, few: int, wide: bool, least: int, pairs: bool = False) -> tuple[int, float, int]:
+    """(chunks that are scanned four at once, all chunks of 64 rows, the rows that are left), where fewer than `few` rows are left. least:
+    the rows of the smallest chunk."""
+    halves = least == HALF
+    for_all = ROWS_FOR_ALL if wide else ROWS_FOR_ALL_IN_HALVES
     together = (rows + EVERY - for_all) // EVERY * VECTORS_OF_PIECES
-    least_of_whole = few if wide else least + few // 2
     behind = rows - together * ROWS_IN_VECTOR
     paired = 2 * (max(behind + PAIR - ROWS_IN_VECTOR - 1 - few // 2, 0) // PAIR) if pairs else 0
-    whole = max(together + paired, (rows + ROWS_IN_VECTOR - least_of_whole) // ROWS_IN_VECTOR)
-    half = 0 if wide else max((rows - whole * ROWS_IN_VECTOR + least - few) // least, 0)
+    whole = max(together + paired, (rows + ROWS_IN_VECTOR - least_of_whole(few, least, wide)) // ROWS_IN_VECTOR)
+    half = max((rows - whole * ROWS_IN_VECTOR + least - few) // least, 0) if halves else 0
+    cost_of_half = COST_OF_WIDE_HALF if wide else COST_OF_HALF
     return (
         together,
-        whole - (1 - COST_OF_PAIR) * paired + COST_OF_HALF * half,
+        whole - (1 - COST_OF_PAIR) * paired + cost_of_half * half,
         max(rows - whole * ROWS_IN_VECTOR - half * least, 0),
     )
 
@@ -263,9 +272,10 @@ def _searched_alone(rows: int, least: int) -> int:
     return rows % CHUNK if rows % CHUNK < least else 0
 
 
-def _one_tree_scan(s: Shape, rows: int, wide: bool) -> Mapping[str, float]:
-    """The work of one_tree_scan.py. Nothing is added. So what is done for each row, and for a chunk of rows, has times of its own."""
-    together, chunks, rest = _chunks(rows, ROWS_ALONE, wide)
+def _one_tree_scan(s: Shape, rows: int, wide: bool, least: int) -> Mapping[str, float]:
+    """The work of one_tree_scan.py. Nothing is added. So what is done for each row, and for a chunk of rows, has times of its own. least:
+    the rows of the smallest chunk."""
+    together, chunks, rest = _chunks(rows, ROWS_ALONE, wide, least)
     own = {"row and output": rows * s.outputs, "64 rows": chunks, "single row and step": rest * s.depth}
     return {
         "call": 1,

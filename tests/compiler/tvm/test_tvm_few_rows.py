@@ -12,7 +12,9 @@ from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.tvm.run.targets import machine
 from hbc.compiler.tvm.trees.leaves.fixed_point import fixed_point
 from hbc.compiler.tvm.trees.pieces.packed_pieces import PLANES_IN_UNITS
+from hbc.compiler.tvm.trees.pieces.pieces_scan import rows_of_chunk
 from hbc.compiler.tvm.trees.pieces.split_order import ranked_trees
+from hbc.compiler.tvm.trees.ranks.planes import HALF, ROWS_IN_VECTOR
 from hbc.compiler.tvm.trees.scan.likely_leaves import leaf_rows, likeliest_leaves
 from hbc.compiler.tvm.trees.scan.packed_lanes import (
     TREES_BY_NUMBER,
@@ -23,6 +25,7 @@ from hbc.compiler.tvm.trees.scan.packed_lanes import (
 )
 from hbc.compiler.tvm.trees.scan.packed_trees import pack_trees
 from hbc.compiler.tvm.trees.scan.scan_few_rows import fits_lanes
+from hbc.compiler.tvm.trees.scan.scan_rest import rows_for_lanes
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 from hbc.ops.tree import TreeEnsemble
@@ -30,6 +33,7 @@ from hbc.ops.tree_ranks import RankedTrees
 
 AVX2 = machine("cpu", {"mcpu": "haswell"}).dialect
 VBMI = machine("cpu", {"mcpu": "znver4"}).dialect
+ZEN_5 = machine("cpu", {"mcpu": "znver5"}).dialect
 
 
 def uneven(trees: int, leaves: int, features: int, dtype: str, vector: int = 1) -> TreeEnsemble:
@@ -74,6 +78,38 @@ def test_trees_of_one_size_are_scanned_by_lanes_and_added_by_groups(leaves: int)
     for rows in (1, 2, 5, 8, 9, 31, 33, 63, 64, 65, 70):
         (found,) = run.run("predict", [X[:rows]])
         np.testing.assert_allclose(found, op.evaluate(X[:rows]), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("leaves", [30, 60, 120, 250])
+@pytest.mark.parametrize(("even", "vector"), [(True, 1), (False, 1), (False, 3)])
+def test_the_leaves_of_half_a_register_of_rows(even: bool, vector: int, leaves: int) -> None:
+    """Each width of tables. Even trees go in lanes up to 46 rows on Zen 4, others in chunks of 32."""
+    rng = np.random.default_rng(leaves)
+    values = rng.integers(-1000, 1000, (500, vector)).astype("f8")
+    sizes = np.full(131, leaves) if even else rng.integers(1, leaves + 1, 131)
+    op = join([random_tree(rng, int(size), 9, "f4", values, True) for size in sizes], np.zeros(vector), None)
+    X = rows_at_thresholds(rng, op, 300, 9)
+    x = Input("X", "f32", (N, 9))()
+    graph = Graph((x,), {"predict": (replace(op, strategy="scan")(x),)})
+    run, expected = load_compiler("tvm").compile(graph, CompileOptions(threads=1)).run, op.evaluate(X)
+    for rows in (7, 8, 16, 17, 19, 20, 31, 32, 33, 38, 46, 47, 63, 64, 65, 97, 110, 300):
+        (found,) = run("predict", [X[-rows:]])
+        np.testing.assert_array_equal(found, expected[-rows:])
+
+
+def test_more_rows_go_in_lanes_where_fewer_of_them_are_empty() -> None:
+    """Zen 4 has chunks of 32 rows, which come into question where many lanes are empty. Zen 5 has pairs of chunks."""
+    rng = np.random.default_rng(0)
+    found = []
+    for kind, chunk in ((VBMI, HALF), (ZEN_5, ROWS_IN_VECTOR)):
+        assert rows_of_chunk(kind) == chunk
+        for trees in (640, 115, 100, 70):
+            op = join([random_tree(rng, 30, 9, "f4", rng.normal(size=(9, 1)), False) for _ in range(trees)], np.zeros(1), None)
+            ranked, fixed = ranked_trees(op), fixed_point(op)
+            assert fixed is not None
+            lanes = pack_lanes(ranked, op.target, None, kind)
+            found.append(rows_for_lanes(pack_trees(op, ranked, fixed, kind), lanes, len(ranked.split_lo), chunk))
+    assert found == [(46, 64), (41, 64), (28, 32), None, (64, 128), (46, 64), (40, 64), None]
 
 
 @pytest.mark.parametrize("planes", [1, PLANES_IN_UNITS, PLANES_IN_UNITS + 1, 256, 257])

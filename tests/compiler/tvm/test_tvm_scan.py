@@ -216,12 +216,14 @@ def test_columns_of_few_thresholds_are_counted(counts: tuple[int, ...], dtype: s
 
 
 def test_the_rows_alone_grow_with_what_a_chunk_takes() -> None:
-    small = rows_alone(100, 3000, 1, 31, walking(1069), 300, 300, ROWS_IN_VECTOR)
-    large = rows_alone(99, 19762, 2, 256, walking(593), 20, 80, ROWS_IN_VECTOR)
+    small = rows_alone(100, 3000, 1, 31, walking(1069), 300, 300, ROWS_IN_VECTOR, True)
+    large = rows_alone(99, 19762, 2, 256, walking(593), 20, 80, ROWS_IN_VECTOR, True)
     assert 1 < small < large < ROWS_IN_VECTOR
-    assert rows_alone(1, 100_000, 1, 256, walking(0), 0, 0, ROWS_IN_VECTOR) == ROWS_IN_VECTOR
-    assert rows_alone(1, 1, 1, 2, walking(100_000), 1, 1, ROWS_IN_VECTOR) == 1
-    wide, halves = (rows_alone(300, 51623, 1, 256, walking(2642), 28, 28, chunk) for chunk in (ROWS_IN_VECTOR, HALF))
+    assert rows_alone(1, 100_000, 1, 256, walking(0), 0, 0, ROWS_IN_VECTOR, True) == ROWS_IN_VECTOR
+    assert rows_alone(1, 1, 1, 2, walking(100_000), 1, 1, ROWS_IN_VECTOR, True) == 1
+    wide, halves = (
+        rows_alone(300, 51623, 1, 256, walking(2642), 28, 28, chunk, chunk != HALF) for chunk in (ROWS_IN_VECTOR, HALF)
+    )
     assert wide / 2 < halves < wide
 
 

@@ -209,9 +209,10 @@ def test_every_strategy(kind: str, most: int, leaves: int, processor: str | None
 def test_a_chunk_comes_later_where_it_tests_more_sets() -> None:
     """It tests all sets of a tree, and those of a row alone take hardly any time. Without byte look-ups a chunk takes them row by row."""
     trees = {"trees": 100, "splits": 51_000, "values": 1, "leaves": 256, "columns": 10, "planes": 10}
-    without = rows_alone(**trees, going=walking(1_800), of_chunk=64)
+    without = rows_alone(**trees, going=walking(1_800), of_chunk=64, wide=True)
     few, many = (
-        rows_alone(**trees, going=walking(1_800) + KEY_OF_SET * n, of_chunk=64, testing=1.72 * n) for n in (300, 30_000)
+        rows_alone(**trees, going=walking(1_800) + KEY_OF_SET * n, of_chunk=64, wide=True, testing=1.72 * n)
+        for n in (300, 30_000)
     )
     assert without <= few < many <= 64
     op, planes = random_ensemble(40, 500, 60, "f4")

@@ -24,7 +24,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Dialect, Expr
-from hbc.compiler.tvm.tir.vectors import broadcast, look_up_parts, once_if, permute, places_in_parts, store, vector
+from hbc.compiler.tvm.tir.vectors import broadcast, look_up_parts, once_if, permute, places_in_parts, shuffled, store, vector
 from hbc.compiler.tvm.trees.leaves.fixed_point import DIGIT, FixedPoint
 from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.ranks.planes import HALF, PART, ROWS_IN_VECTOR
@@ -194,7 +194,7 @@ class LeafDigits(Leaves):
 
 
 class LeafTables(LeafDigits):
-    """The same with AVX-512 VBMI: a register permutation looks up one digit for 64 rows."""
+    """The same with AVX-512 VBMI: a register permutation looks up one digit for 64 rows, or for 32 rows in two trees."""
 
     def __init__(self, f: Block, fixed: FixedPoint, packed: PackedDigits, trees: int, most: int) -> None:
         super().__init__(f, fixed, packed, trees, most)
@@ -204,17 +204,16 @@ class LeafTables(LeafDigits):
     def _add_column(self, column: Expr, width: int, groups: Groups, reached: Any, rows: int) -> None:
         chunks = chunks_of(rows)
         if chunks == 1 and self.used[-1] <= WIDTHS[0]:  # the tables are read in their order, and the leaves once
-            self._look_up(range(self.digits), column, width, groups, reached, chunks)
+            self._look_up(range(self.digits), column, width, groups, reached, rows)
         else:
             with self.f.repeat(self.digits) as digit:
-                self._look_up([digit], column, width, groups, reached, chunks)
+                self._look_up([digit], column, width, groups, reached, rows)
 
-    def _look_up(
-        self, digits: Sequence[Expr | int], column: Expr, width: int, groups: Groups, reached: Any, chunks: int
-    ) -> None:
+    def _look_up(self, digits: Sequence[Expr | int], column: Expr, width: int, groups: Groups, reached: Any, rows: int) -> None:
         """Add some digits of the column for all groups."""
         # The sums stay in registers: storing 64 bytes takes as long as two permutations.
-        f, start = self.f, groups[2]
+        f, start, chunks = self.f, groups[2], chunks_of(rows)
+        together = max(ROWS_IN_VECTOR // rows, 1)  # trees whose leaves fill a register
         places = [T.Bind((column * self.digits + digit) * 64) for digit in digits]
         slots = [(i, chunk, half) for i in range(len(places)) for chunk in range(chunks) for half in range(2)]
         sums = [
@@ -225,33 +224,36 @@ class LeafTables(LeafDigits):
             for register, at in sums:
                 store(register, vector(self.pairs, at, 32), origin, 32)
             with T.serial(*groups[:2]) as group:
-                upper = broadcast(tirx.const(NARROW, "uint8"), ROWS_IN_VECTOR)
+                place = T.Bind((group - start) * self.trees)
+                size = max(rows, ROWS_IN_VECTOR)
                 leaves = [
                     [
-                        T.Bind(
-                            vector(
-                                reached, ((group - start) * self.trees + tree) * (chunks * ROWS_IN_VECTOR) + at, ROWS_IN_VECTOR
-                            )
-                        )
-                        for at in range(0, chunks * ROWS_IN_VECTOR, ROWS_IN_VECTOR)
+                        T.Bind(vector(reached, (place + tree) * rows + at, ROWS_IN_VECTOR))
+                        for at in range(0, size, ROWS_IN_VECTOR)
                     ]
-                    for tree in range(self.trees)
+                    for tree in range(0, self.trees, together)
                 ]
-                if width == NARROW:
+                page = None
+                if together > 1 and width < WIDTHS[-1]:
+                    leaves = [[T.Bind(tirx.bitwise_or(leaf, _second(width))) for leaf in chunk] for chunk in leaves]
+                elif together > 1:
+                    page = T.Bind(_second(1))
+                elif width == NARROW:
+                    upper = broadcast(tirx.const(NARROW, "uint8"), ROWS_IN_VECTOR)
                     leaves[1::2] = [[T.Bind(tirx.bitwise_or(leaf, upper)) for leaf in chunk] for chunk in leaves[1::2]]
                 for i, digit in enumerate(digits):
                     table = T.Bind(
                         f.constant(self.starts, "i64", group) + (column * self.digits + digit) * (self.trees * width)
                     )
                     looked_up: list[list[Expr]] = [[] for _ in range(chunks)]
-                    for tree in range(self.trees):
-                        if width > NARROW or tree % 2 == 0:
+                    for tree, own in zip(range(0, self.trees, together), leaves, strict=True):
+                        if tree * width % ROWS_IN_VECTOR == 0:
                             values = [
                                 T.Bind(f.constants(self.table, "u8", table + tree * width + at, ROWS_IN_VECTOR))
-                                for at in range(0, width, ROWS_IN_VECTOR)
+                                for at in range(0, together * width, ROWS_IN_VECTOR)
                             ]
                         for chunk in range(chunks):
-                            looked_up[chunk].append(permute(values, leaves[tree][chunk]))
+                            looked_up[chunk].append(permute(values, own[chunk], page))
                     for chunk, bytes_ in enumerate(looked_up):
                         while len(bytes_) > 1:
                             bytes_ = [tirx.Add(a, b) for a, b in zip(bytes_[::2], bytes_[1::2], strict=True)]
@@ -262,6 +264,19 @@ class LeafTables(LeafDigits):
                             store(register, tirx.Add(vector(register, origin, 32), part), origin, 32)
             for register, at in sums:
                 store(self.pairs, vector(register, origin, 32), at, 32)
+
+    def end(self, output: Expr, first: Expr, rows: int) -> None:
+        if rows < ROWS_IN_VECTOR:  # the second halves have the sums of every second tree, for the same rows
+            with self.f.repeat(self.size // 32) as i:
+                both = tirx.Add(vector(self.pairs, i * 32, 16), vector(self.pairs, i * 32 + 16, 16))
+                store(self.pairs, both, i * 32, 16)
+        super().end(output, first, rows)
+
+
+def _second(number: int) -> Expr:
+    """64 bytes: 32 zeros, then a number."""
+    halves = [broadcast(tirx.const(value, "uint8"), HALF) for value in (0, number)]
+    return shuffled(halves, list(range(ROWS_IN_VECTOR)))
 
 
 class LeafParts(LeafDigits):

@@ -26,9 +26,13 @@ VECTORS_OF_PIECES = 4
 EVERY = ROWS_IN_VECTOR * VECTORS_OF_PIECES
 """The most rows that are scanned together."""
 MOST_SPREAD = 2
-"""The most vectors of rows for which a record is loaded at once, and look-ups bring its bytes into all lanes (AVX2). A piece of three
-splits takes 22 instructions so, of which 7 load; otherwise 26 and 11. Zen 3 begins six instructions a cycle, and two loads into vectors:
-32 rows of 500 trees of 31 leaves take 0.43 µs each instead of 0.5. More vectors need the registers: 10,000 rows took 1.03 of the time."""
+"""The most vectors of rows for which the bytes of a record are loaded at once, and look-ups bring each into all lanes. With AVX2, a piece
+of three splits takes 22 instructions so, of which 7 load; otherwise 26 and 11. Zen 3 begins six instructions a cycle, and two loads into
+vectors: 32 rows of 500 trees of 31 leaves take 0.43 µs each instead of 0.5. On Zen 4 a load of a byte into all lanes takes a look-up
+besides: 64 rows take 0.205 µs each instead of 0.222, 32 rows 0.32 instead of 0.35. More vectors need the registers: 10,000 rows took 1.03
+of the time, on Zen 4 1.02."""
+SPREAD = 8
+"""The bytes of a record that are loaded at once with VBMI, from the first to compare with on: they reach up to `lo`."""
 ROWS_FOR_ALL = 176
 """From so many rows on, what is left of a block is scanned as 256 rows: that takes 2.1 to 2.7 times as long as a chunk of 64 rows."""
 ROWS_FOR_ALL_IN_HALVES = 200
@@ -51,8 +55,14 @@ def pairing(dialect: Dialect) -> bool:
 
 
 def rows_of_chunk(dialect: Dialect) -> int:
-    """The least rows that are scanned together: those of a register of bytes where leaves are looked up by such registers."""
-    return HALF if dialect.byte_masks and not dialect.byte_permute else ROWS_IN_VECTOR
+    """The least rows that are scanned together: those of a register of bytes where compares give bytes."""
+    return HALF if dialect.byte_masks else ROWS_IN_VECTOR
+
+
+def least_of_whole(few_rows: Any, chunk: int, wide: bool) -> Any:
+    """The fewest rows that take a chunk of 64, where fewer than `few_rows` rows take another way than the smallest chunk, of `chunk` rows.
+    wide: with AVX-512. A chunk of 32 takes 0.65 of the time of one of 64 with AVX2, and 0.75 on Zen 4."""
+    return few_rows if chunk == ROWS_IN_VECTOR else chunk + few_rows // (3 if wide else 2)
 
 
 def rounds_of_every(f: Block) -> Expr:
@@ -62,26 +72,27 @@ def rounds_of_every(f: Block) -> Expr:
 
 
 class Chunks:
-    """The rows of a block behind those that are scanned together: pairs of chunks of 64, chunks of 64, and with AVX2 one of 32.
+    """The rows of a block behind those that are scanned together: pairs of chunks of 64, chunks of 64, and with AVX2 or on Zen 4 one of 32.
 
     scanned: the rows of the block up to the end of the chunks. The others, fewer than `few_rows`, take another way.
     """
 
-    def __init__(self, f: Block, several: Expr, few_rows: Expr, pairs: bool = False, single: bool = True) -> None:
-        """several: of `rounds_of_every`. pairs: whether there are pairs of chunks. single: whether there are chunks beside them."""
-        self.least = rows_of_chunk(f.dialect)
-        least_of_whole = few_rows if self.least == ROWS_IN_VECTOR else self.least + few_rows // 2
+    def __init__(self, f: Block, several: Expr, few_rows: Expr, pairs: bool = False, least: int | None = None) -> None:
+        """several: of `rounds_of_every`. pairs: whether there are pairs of chunks. least: the rows of the smallest chunk, those of
+        `rows_of_chunk` by default. If they are those of a pair, there are no others."""
+        self.least = rows_of_chunk(f.dialect) if least is None else least
         self.start = self.first = several * VECTORS_OF_PIECES
         self.pairs = None
         if pairs:
             # A pair takes at most 1.6 times as long as a chunk, so half of `few_rows` are enough for its second chunk.
-            least = ROWS_IN_VECTOR + 1 + few_rows // 2 if f.block % PAIR == 0 else PAIR
+            least_of_pair = ROWS_IN_VECTOR + 1 + few_rows // 2 if f.block % PAIR == 0 else PAIR
             behind = tirx.Max(f.rows - several * EVERY, tirx.const(0, "int64"))
-            self.pairs = T.Bind((behind + (PAIR - least)) // PAIR)
+            self.pairs = T.Bind((behind + (PAIR - least_of_pair)) // PAIR)
             self.first = T.Bind(self.start + self.pairs * 2)
         self.whole = self.first
-        if single:
-            self.whole = T.Bind(tirx.Max(self.first, (f.rows + (ROWS_IN_VECTOR - least_of_whole)) // ROWS_IN_VECTOR))
+        if self.least <= ROWS_IN_VECTOR:
+            least_rows = least_of_whole(few_rows, self.least, f.dialect.wide)
+            self.whole = T.Bind(tirx.Max(self.first, (f.rows + (ROWS_IN_VECTOR - least_rows)) // ROWS_IN_VECTOR))
         end = self.whole * ROWS_IN_VECTOR
         self.half = tirx.const(0, "int64")
         if self.least < ROWS_IN_VECTOR:
@@ -196,15 +207,18 @@ class PiecesScan:
         if size == 1 or (size == 2 and records.dtype == np.int32):
             table = self._everywhere(records, record + places.table, lanes)
         elif records.dtype == np.uint8:
-            count = 1 << size
-            part = T.Bind(f.constants(records, "u8", record + places.table, count))
-            table = T.Bind(_words(shuffled([part] * (self.lanes // count), list(range(self.lanes)))))
+            table = T.Bind(_words(self._repeated(records, record + places.table, 1 << size)))
         else:
             words = 1 << (size - 2)
             part = T.Bind(f.constants(records, "i32", record + places.table, words))
             indices = [tirx.const(i, "int32") for i in range(lanes)]
             table = part if words == lanes else T.Bind(tirx.Shuffle([part] * (lanes // words), indices))
         return bounds, lo, table
+
+    def _repeated(self, records: Array, at: Expr, count: int) -> Expr:
+        """`count` bytes of a record, again and again in all lanes."""
+        part = T.Bind(self.f.constants(records, "u8", at, count))
+        return shuffled([part] * (self.lanes // count), list(range(self.lanes)))
 
     def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], bounds: list[Expr]) -> Expr:
         """The candidate leaves after a piece. values: the rows' bytes of its planes. All other arguments and the result are words."""
@@ -243,23 +257,32 @@ class BytesScan(PiecesScan):
 
     def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int, step: int) -> None:
         super().__init__(f, splits, ranks, most, stride, step)
-        if any(kind.whole for kind in splits):
+        if any(self._at_once(kind) for kind in splits):
             # LLVM does not know these bytes. If it did, it would load each byte of a record into all lanes again.
-            places = f.own(np.arange(8, 12, dtype=np.uint8).repeat(HALF), "u8")
-            self.spread = [T.Bind(f.constants(places, "u8", tirx.const(i * HALF, "int64"), HALF)) for i in range(4)]
+            numbers = np.arange(SPREAD, dtype=np.uint8) if f.dialect.byte_permute else np.arange(8, 12, dtype=np.uint8)
+            places = f.own(numbers.repeat(HALF), "u8")
+            self.spread = [T.Bind(f.constants(places, "u8", tirx.const(i * HALF, "int64"), HALF)) for i in range(len(numbers))]
+
+    def _at_once(self, pieces_: PackedPieces) -> tuple[int, int] | None:
+        """(first, count): the bytes of a record that are loaded at once. None: each is loaded into all lanes."""
+        if pieces_.whole:
+            return 0, pieces_.records.shape[1]
+        return (pieces_.places.bounds, SPREAD) if self.f.dialect.byte_permute and pieces_.records.dtype == np.uint8 else None
 
     def _read(self, pieces_: PackedPieces, record: Expr, vectors: int) -> tuple[list[Expr], Expr, Expr]:
-        if not pieces_.whole or vectors > MOST_SPREAD:
+        loaded, places = self._at_once(pieces_), pieces_.places
+        if loaded is None or vectors > MOST_SPREAD:
             return super()._read(pieces_, record, vectors)
-        width = pieces_.records.shape[1]
-        part = T.Bind(self.f.constants(pieces_.records, "u8", record, width))
-        whole = T.Bind(shuffled([part] * (HALF // width), list(range(HALF))))
+        first, count = loaded
+        part = T.Bind(self._repeated(pieces_.records, record + first, count))
 
         def everywhere(place: int) -> Expr:
-            return T.Bind(_words(look_up_twice(whole, self.spread[place % 4], self.f.dialect)))
+            return T.Bind(_words(look_up_twice(part, self.spread[(place - first) % len(self.spread)], self.f.dialect)))
 
-        places = pieces_.places
-        table = _words(whole) if pieces_.size > 1 else everywhere(places.table)
+        if not pieces_.whole:
+            table = T.Bind(_words(self._repeated(pieces_.records, record + places.table, 1 << pieces_.size)))
+        else:
+            table = _words(part) if pieces_.size > 1 else everywhere(places.table)
         return [everywhere(places.bounds + i) for i in range(pieces_.size)], everywhere(places.lo), table
 
     def _next(self, leaf: Expr, lo: Expr, table: Expr, values: list[Expr], bounds: list[Expr]) -> Expr:

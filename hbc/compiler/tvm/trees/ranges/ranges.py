@@ -36,7 +36,7 @@ from hbc.compiler.tvm.tir.vectors import bits_of_bytes, broadcast, count_of, onc
 from hbc.compiler.tvm.trees.categories import n_features
 from hbc.compiler.tvm.trees.leaves.reached import Reached
 from hbc.compiler.tvm.trees.patches.patches import patchable, tree_patches
-from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, Chunks, rows_of_chunk, scan_of
+from hbc.compiler.tvm.trees.pieces.pieces_scan import EVERY, PAIR, Chunks, scan_of
 from hbc.compiler.tvm.trees.ranges.packed_ranges import (
     MOST_IN_RANGE,
     NO_EXIT,
@@ -162,7 +162,7 @@ class SortedRows:
         op, self.ranked = node.op, ranges.ranked
         assert isinstance(op, TreeEnsemble)
         self.f, self.node, self.tops = f, node, packed.tops
-        self.lanes = rows_of_chunk(f.dialect)  # the rows that are turned, and sorted, together
+        self.lanes = ROWS_IN_VECTOR if f.dialect.byte_permute else HALF  # the rows that are turned, and sorted, together
         self.trees = f.size(op.n_trees)
         self.tiles = f.size(-(-self.ranked.planes // SIDE))
         self.width = T.Bind(self.tiles * SIDE)  # the bytes of a row

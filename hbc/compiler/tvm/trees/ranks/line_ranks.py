@@ -109,7 +109,7 @@ class LineSearch:
             values = T.Bind(f.constant(self.places, "i64", place) * CHUNK)
             starts = [T.Bind(f.constant(first_, "i64", place)) for _, first_ in self.lines]
             if f.dialect.wide:
-                self._search(numbers, values, place)
+                self._search(numbers, values, place, rows)
             elif self.in_halves:
                 self._search_in_halves(numbers, values, place, rows)
             else:
@@ -153,14 +153,14 @@ class LineSearch:
             result = bits if result is None else tirx.bitwise_or(result, tirx.shift_left(bits, tirx.const(first, "int32")))
         return T.Bind(result)
 
-    def _search(self, numbers: Any, values: Expr, place: Expr) -> None:
+    def _search(self, numbers: Any, values: Expr, place: Expr, rows: Expr) -> None:
         """Store in `at` where the line of each value begins in the first level, LINE times the number of the column's pivots below it: a
         binary search (AVX-512)."""
         f, lanes, size = self.f, self.lanes, self.size
         table = [T.Bind(f.constants(self.pivots, self.dtype, place * size + at, lanes)) for at in (0, lanes)]
         permute = f"llvm.x86.avx512.vpermi2var.{'ps' if self.dtype == 'f32' else 'pd'}.512"
         every = lambda number: broadcast(tirx.const(number, self.integer), lanes)  # noqa: E731
-        with f.repeat(CHUNK // lanes) as part:
+        with f.repeat(T.Bind((rows + (lanes - 1)) // lanes)) as part:
             value = T.Bind(vector(numbers, values + part * lanes, lanes))
             below, step = T.Bind(every(0)), size // 2
             while step:

@@ -25,7 +25,7 @@ from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.trees.ranks import line_ranks
 from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK, ColumnTiles
-from hbc.compiler.tvm.trees.ranks.line_ranks import LineSearch
+from hbc.compiler.tvm.trees.ranks.line_ranks import ROWS_STORED, LineSearch
 from hbc.compiler.tvm.trees.ranks.register_ranks import RegisterSearch, kinds
 from hbc.ir.graph import Node
 from hbc.ops.tree_ranks import RankedTrees
@@ -45,13 +45,15 @@ class TurnedRanks:
         self.others = rest[:0] if in_lines else rest
         self.tiles = ColumnTiles(f, x, ranked, np.setdiff1d(np.arange(len(ranked.thresholds)), self.others))
         trees = [RegisterSearch(f, ranked, kind, self.tiles) for kind in in_registers]
-        self.rows = min((tree.rows for tree in trees), default=CHUNK)
+        self.rows = min((tree.rows for tree in trees), default=ROWS_STORED)
         lines = [LineSearch(f, ranked, kind, self.tiles) for kind in in_lines]
         self.searches: list[RegisterSearch | LineSearch] = [*trees, *lines]
 
     def fill(self, result: Any, rows: Expr, least: int) -> Expr:
         """Rank the first rows of the block, as many as make whole groups; without AVX-512 all rows if at least `least` are left behind
-        whole chunks. result: the ranks, u8 or u16, column after column. Returns the number of ranked rows."""
+        whole chunks. result: the ranks, u8 or u16, column after column. Returns the number of ranked rows.
+
+        Groups have 16 rows on Zen 4. With 64, 32 rows of 28 columns were ranked one by one, which took 1.8 µs and not 1.3."""
         if not self.searches:
             return tirx.const(0, "int64")
         f, numbers = self.f, self.tiles.memory()

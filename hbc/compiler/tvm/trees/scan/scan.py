@@ -95,6 +95,9 @@ average."""
 FEW_ROWS_IN_HALVES = (17, 7)
 """The same for a chunk of 32 rows. The second number holds for more than FEW_PLANES planes. 200 trees of 31 leaves over 100 columns: 6 rows
 take 7.2 µs in lanes and 8.2 in a chunk, 8 rows 9.6 and 8.7, 16 rows 17.5 and 9.4 (Zen 3)."""
+FEW_ROWS_IN_WIDE_HALVES = 20
+"""The same with AVX-512 (Zen 4). 500 trees of XGBoost of depth 8 take 0.71 µs a row in lanes and 15.0 µs in a chunk, of a forest of depth 8
+5.2 and 90."""
 FEW_ROWS_IN_PAGES = 16
 """The same for more than 256 planes. 200 trees of 31 leaves: 8 rows take 9.3 µs in lanes over 300 columns, 20 over 1,000; 12 rows in a
 chunk 17 and 43 (Sapphire Rapids)."""
@@ -104,14 +107,16 @@ MORE_ROWS_OF_OUTPUTS = 46
 """How many rows more these are if each output has one tree; a part of them if each has a few. A chunk begins and ends the sums of each
 output. 32 rows of 1,000 classes with a tree each take 59 µs in lanes and 98 in a chunk, of 300 classes with three trees each 29 and 39
 (Zen 5)."""
-TEST_OF_CHUNK = {ROWS_IN_VECTOR: 1.72, HALF: 1.08}
-"""The nanoseconds in which a chunk of so many rows tests a category set of up to 125 categories (see `few_rows_with_sets`)."""
+TEST_OF_CHUNK = (1.08, 1.72)
+"""The nanoseconds in which the smallest chunk tests a category set of up to 125 categories (see `few_rows_with_sets`), with AVX2 and with
+AVX-512. On Zen 4 a chunk of 32 rows takes as long as one of 64."""
 TEST_OF_ROW, KEY_OF_SET = 1.1, 0.024
 """The nanoseconds to look a category set up for one row, and to make its key for a row that is walked (Zen 4)."""
 PATCHES_SURELY = 1.25  # rows alone take patches where a walk is so many times slower by the estimates
 HALVES_LATER = 1.8
 """How much longer half a chunk of 64 rows takes with AVX2 than `rows_alone` says of AVX-512: 1.9 to 2.3 times, in code for Zen 3 on Zen 5.
-10 rows of 100 LightGBM trees of 511 leaves take 1.3 µs a row alone and 2.8 in a chunk."""
+10 rows of 100 LightGBM trees of 511 leaves take 1.3 µs a row alone and 2.8 in a chunk. On Zen 4 it takes 1.2 times as long; but rows alone
+behind a chunk take twice as long as those of a call of few rows, whose nodes are still in the cache."""
 MOST_LEAVES = 2048  # the most leaves of a tree: walking larger trees is faster
 MOST_NODES_WALKED = 1 << 17
 """The most nodes of an ensemble whose rows alone are walked where patches can run too: 1 MiB, which the second-level cache of Zen 5 holds.
@@ -124,11 +129,14 @@ def most_alone(wide: bool) -> int:
     return 1 if wide else 2
 
 
-def few_rows_in_lanes(large: bool, planes: int, chunk: int, trees: int, outputs: int, values: int) -> int:
-    """For fewer rows, scan_few_rows.py is faster than a chunk of so many rows. large: see FEW_ROWS_IN_LANES. values: of a leaf."""
-    few = FEW_ROWS_IN_PAGES if planes > PAGE else FEW_ROWS_IN_LANES[large]
+def few_rows_in_lanes(large: bool, planes: int, chunk: int, wide: bool, trees: int, outputs: int, values: int) -> int:
+    """For fewer rows, scan_few_rows.py is faster than a chunk of so many rows. large: see FEW_ROWS_IN_LANES. wide: with AVX-512. values: of
+    a leaf."""
+    few = FEW_ROWS_IN_LANES[large]
     if chunk == HALF:
-        few = FEW_ROWS_IN_HALVES[planes > FEW_PLANES]
+        few = FEW_ROWS_IN_WIDE_HALVES if wide else FEW_ROWS_IN_HALVES[planes > FEW_PLANES]
+    if planes > PAGE:
+        few = FEW_ROWS_IN_PAGES
     if outputs == 1 or values > 1 or trees < TREES_IN_VECTOR:
         return few
     return max(few, min(few + MORE_ROWS_OF_OUTPUTS * outputs // trees, chunk))
@@ -139,11 +147,11 @@ def few_rows_with_sets(ranked: RankedTrees, sets: PackedSets, tested: int, diale
 
     The times in nanoseconds were fitted on Zen 4 to 14 ensembles of 20 to 500 trees, 8 to 127 leaves and 10 to 900 categories, within a
     sixth. They cross at 12 rows (20 trees), 31 (500 trees, a third of the splits test sets) and 49 (500 trees, nearly all); with AVX2 at 8,
-    19 and 29. Further parts are the look-ups of 16 bytes.
+    19 and 29. There a chunk has 32 rows; on Zen 4 one of 32 takes 0.9 of the time of one of 64. Further parts are the look-ups of 16 bytes.
     """
     trees, splits, in_lanes, columns = len(ranked.leaf_counts), len(ranked.split_lo), splits_in_lanes(ranked), len(sets.columns)
     parts = 0 if dialect.byte_permute else max(-(-ranked.planes // PART) - 1, 0)
-    if rows_of_chunk(dialect) == HALF:
+    if not dialect.wide:
         chunk = 0.49 * splits + 2.0 * trees
         lanes = (0.036 + 0.01 * parts + 0.0015 * columns) * in_lanes + 0.3 * trees + 20
     else:
@@ -158,8 +166,8 @@ def time_of_sets(sets: PackedSets, tested: int, dialect: Dialect) -> float:
     parts_of_set = -(-sets.bytes.shape[1] // PART) - 1
     if not dialect.byte_lookup:
         return ROWS_IN_VECTOR * TEST_OF_ROW * tested
-    further_part = 0.2 if rows_of_chunk(dialect) == HALF else 0.15 if dialect.byte_permute else 0.29
-    return (TEST_OF_CHUNK[rows_of_chunk(dialect)] + further_part * parts_of_set) * tested
+    further_part = 0.15 if dialect.byte_permute else 0.29 if dialect.wide else 0.2
+    return (TEST_OF_CHUNK[dialect.wide] + further_part * parts_of_set) * tested
 
 
 def walking(steps: int) -> float:
@@ -195,6 +203,7 @@ def rows_alone(
     columns: int,
     planes: int,
     of_chunk: int,
+    wide: bool,
     testing: float = 0.0,
 ) -> int:
     """For fewer rows, at least 1 and at most `of_chunk`, rows that go alone from node to node are faster than a chunk of `of_chunk` rows.
@@ -209,7 +218,7 @@ def rows_alone(
     0.3 ns where registers of numbers become keys at once (keys.py), and 1 elsewhere.
     """
     tables = next((width for width in WIDTHS if leaves <= width), WIDTHS[-1]) // WIDTHS[0]
-    chunk = (0.58 * splits + 10.6 * trees + 2.2 * trees * values * tables) * (HALVES_LATER if of_chunk == HALF else 1)
+    chunk = (0.58 * splits + 10.6 * trees + 2.2 * trees * values * tables) * (1 if wide else HALVES_LATER)
     alone = going + 0.65 * columns + 0.43 * trees * values
     ranks = 1.3 * columns + 4.7 * min(planes - columns, columns)  # only rows that are scanned have them
     rows = (chunk * of_chunk / ROWS_IN_VECTOR + testing) / max(alone - ranks, 1e-9)
@@ -255,9 +264,9 @@ class SumScan:
 
     256 rows are scanned at once. What is left of a block takes one of three ways:
 
-    * chunks of 64 rows, and then at most `rest` in lanes, which share the sums of the chunks (`rest` is not None);
-    * chunks of 64 rows, and then fewer than `few_rows` in lanes (`lanes` is not None);
-    * chunks of 64 rows, and then fewer than `few_rows` alone from node to node.
+    * chunks of 64 or 32 rows, and then at most `rest` in lanes, which share the sums of the chunks (`rest` is not None);
+    * such chunks, and then fewer than `few_rows` in lanes (`lanes` is not None);
+    * such chunks, and then fewer than `few_rows` alone from node to node.
 
     `scanned`: the rows whose sums are in `leaves` before results are written. The others, behind them, are added one by one or in fours.
     """
@@ -290,11 +299,12 @@ class SumScan:
         self.whole = T.Bind(tirx.Min(f.rows, self.several * EVERY))
         self.lanes = f.once(pack_lanes_of, op, self.ranked, f.dialect) if in_lanes else None
         self.rest: int | None = None
+        pairs, in_rest = scans_pairs(f), None
         if self.lanes is not None and self.ranked.planes <= PAGE and f.dialect.byte_permute:
-            self.rest = rows_for_lanes(self.packed, self.lanes, len(self.ranked.split_lo))
-        pairs = scans_pairs(f)
-        if self.rest is not None:
-            self.chunks = Chunks(f, self.several, f.size(self.rest + 1), pairs, single=self.rest < ROWS_IN_VECTOR)
+            in_rest = rows_for_lanes(self.packed, self.lanes, len(self.ranked.split_lo), rows_of_chunk(f.dialect))
+        if in_rest is not None:
+            self.rest, least = in_rest
+            self.chunks = Chunks(f, self.several, f.size(self.rest + 1), pairs, least)
             self.scanned = T.Bind(tirx.Select(tirx.EQ(f.rows - self.whole, tirx.const(1, "int64")), self.whole, f.rows))
         else:
             self.chunks = Chunks(f, self.several, self.few_rows, pairs)
@@ -306,7 +316,8 @@ class SumScan:
         if sets is not None and ranked.planes <= PAGE:
             return few_rows_with_sets(ranked, sets, len(self.packed.sets), self.f.dialect)
         large, values = len(ranked.leaves) > 128 * len(ranked.leaf_counts), op.values.shape[1]
-        return few_rows_in_lanes(large, ranked.planes, rows_of_chunk(self.f.dialect), op.n_trees, op.n_outputs, values)
+        chunk, wide = rows_of_chunk(self.f.dialect), self.f.dialect.wide
+        return few_rows_in_lanes(large, ranked.planes, chunk, wide, op.n_trees, op.n_outputs, values)
 
     def _few_rows_alone(self, going: float, sets: PackedSets | None) -> int:
         """`few_rows`, where the rows behind the chunks go alone. going: see `rows_alone`, without category sets."""
@@ -323,6 +334,7 @@ class SumScan:
             len(ranked.column_feature),
             len(ranked.plane_column),
             rows_of_chunk(self.f.dialect),
+            self.f.dialect.wide,
             tests,
         )
 

@@ -6,14 +6,15 @@ The code computes, for up to 64 rows:
         for four rows: leaf[row, tree]                                    # scan_few_rows.py
         few rows:      sums[row] += integers[tree, leaf[row, tree]]       # one by one
         more rows:     leaf[tree, row] = leaf[row, tree] turned           # 16 rows × 64 trees in registers
-                       sums[0 … 63] += digits[tree] permuted by leaf[tree, 0 … 63]            # leaves.py
+                       sums[0 … 63] += digits[tree] permuted by leaf[tree, 0 … 63]            # leaves.py; two trees for up to 32 rows
 
-One by one, the leaves take as long as the scan. By tables, those of 64 rows take as long as those of eight. The splits of 128 trees of 31
+One by one, the leaves take as long as the scan. By tables, those of 32 rows take as long as those of eight. The splits of 128 trees of 31
 leaves stay in L1. Larger ones come from L2 for every four rows: 64 rows of 500 trees of 255 leaves take 0.85 of the time of a chunk of 64
 rows (Zen 5).
 
 Where nearly all lanes have a tree, this serves all numbers of rows from 2 to 96, so that there is no code for four rows and for one chunk
-of 64 besides. Elsewhere chunks of 64 rows are faster from some 40 rows on. More rows go in pairs of chunks first (pieces_scan.py).
+of 64 besides. Elsewhere, and on Zen 4, chunks of 64 rows are faster from some 40 rows on. More rows go in pairs of chunks first
+(pieces_scan.py).
 """
 
 from __future__ import annotations
@@ -30,22 +31,27 @@ from hbc.compiler.tvm.tir.vectors import once_if, shuffled, store, vector
 from hbc.compiler.tvm.trees.leaves.fixed_point import FixedPoint
 from hbc.compiler.tvm.trees.leaves.leaf_rows import LeafRows
 from hbc.compiler.tvm.trees.leaves.leaves import LeafTables
-from hbc.compiler.tvm.trees.ranks.planes import ROWS_IN_VECTOR, held
+from hbc.compiler.tvm.trees.pieces.pieces_scan import PAIR
+from hbc.compiler.tvm.trees.ranks.planes import HALF, ROWS_IN_VECTOR, held
 from hbc.compiler.tvm.trees.scan.packed_lanes import TREES_IN_VECTOR, PackedLanes
 from hbc.compiler.tvm.trees.scan.packed_trees import TREES_IN_GROUP, PackedTrees
 from hbc.compiler.tvm.trees.scan.scan_few_rows import ROWS_TOGETHER, SumLanes
 
-BYTES_FOR_A_LEAF = 16
+BYTES_FOR_A_LEAF = 28
 """The bytes of tables that are read in the time of one leaf. For fewer rows than their quotient, leaves are read one by one."""
 TURNED = BYTES_SIDE  # rows whose leaves are turned together
 FULL_LANES = 1.1  # lanes for a split up to which this is always faster than chunks of 64 rows
 MOST_LANES = 1.4  # lanes for a split from which on it gains too little: code for both takes 0.3 s more to compile
 ROWS_BY_LANES = 52  # rows for which both are as fast, times the lanes for a split
+FULL_LANES_IN_HALVES, ROWS_BY_LANES_IN_HALVES, ROWS_BY_LANES_AND_HALF = 1.2, 46, 37
+"""The same where there are chunks of 32 rows (Zen 4). A chunk of 64 takes less time there: 64 rows of 500 trees of 31 leaves 13.2 µs, and
+16.3 in lanes, of 255 leaves 77 and 115. A chunk of 32 takes as long as 37 rows in full lanes, so it is faster than lanes only from 1.2
+lanes for a split on."""
 
 
-def rows_for_lanes(packed: PackedTrees, lanes: PackedLanes, splits: int) -> int | None:
-    """The most rows, up to 64, for which `RestLanes` is faster than a chunk of 64 rows, for an ensemble of so many splits. None where it
-    does not take the ensemble, or gains nothing.
+def rows_for_lanes(packed: PackedTrees, lanes: PackedLanes, splits: int, chunk: int) -> tuple[int, int] | None:
+    """(the most rows, up to 64, for which `RestLanes` is the fastest way, the rows of the smallest chunk for more), for an ensemble of so
+    many splits. None where it does not take the ensemble, or gains nothing. chunk: those of the smallest chunk of the processor.
 
     Lanes without a tree take as long as others. 64 rows of 300 trees of XGBoost of depth 6 (1.18 lanes for a split) take 1.14 times as long
     as a chunk, of 150 trees of LightGBM of 31 leaves (1.28) 1.28 times, of 500 of them (1.02) 0.94 times (Zen 5).
@@ -55,7 +61,11 @@ def rows_for_lanes(packed: PackedTrees, lanes: PackedLanes, splits: int) -> int 
     ratio = lanes.splits[:, 0].size / max(splits, 1)
     if ratio > MOST_LANES:
         return None
-    return ROWS_IN_VECTOR if ratio <= FULL_LANES else int(ROWS_BY_LANES / ratio)
+    if chunk == HALF:
+        if ratio > FULL_LANES_IN_HALVES:
+            return int(ROWS_BY_LANES_AND_HALF / ratio), HALF
+        return int(ROWS_BY_LANES_IN_HALVES / max(ratio, 1.0)), ROWS_IN_VECTOR
+    return (ROWS_IN_VECTOR, PAIR) if ratio <= FULL_LANES else (int(ROWS_BY_LANES / ratio), ROWS_IN_VECTOR)
 
 
 class RestLanes(SumLanes):
@@ -85,11 +95,13 @@ class RestLanes(SumLanes):
 
     def add(self, first: Expr, count: Expr) -> None:
         """Add the integers of the leaves of `count` rows, at most 64, from row `first` of the block on."""
-        f, tables, together = self.f, self.tables, self.packed.together
+        f, tables = self.f, self.tables
         with T.serial(tirx.const(0, "int64"), count) as row, f.repeat(self.planes) as plane:
             rank = held(f, self.ranks[plane * f.block + first + row])
             T.buffer_store(self.all_ranks, rank, [row * self.size_of_row + plane])
-        few, many = T.Bind(tirx.LT(count, self.rows_for_tables)), tirx.LE(self.rows_for_tables, count)
+        few, many = T.Bind(tirx.LT(count, self.rows_for_tables)), T.Bind(tirx.LE(self.rows_for_tables, count))
+        most = tirx.const(HALF, "int64")
+        half, whole = (T.Bind(tirx.And(many, these)) for these in (tirx.LE(count, most), tirx.LT(most, count)))
         fours = T.Bind((count + (ROWS_TOGETHER - 1)) // ROWS_TOGETHER)
         with once_if(few), f.repeat(self.columns) as column:
             start = T.Bind(f.constant(self.start, "i64", column))
@@ -111,20 +123,25 @@ class RestLanes(SumLanes):
                 self._store_rows(*lanes, row, self.places, tirx.const(0, "int64"))
                 with f.repeat(self.columns) as column:
                     self._add_to_one(*lanes, column, tables.sums, T.Bind(column * f.block + first + row))
-            with once_if(many):
-                self._turn(T.Bind((count + (TURNED - 1)) // TURNED))
-                own = T.Bind(group * (together * TREES_IN_VECTOR // TREES_IN_GROUP))
-                with f.repeat(self.spans) as span:
-                    begin = T.Bind(tirx.Max(own, f.constant(self.span_starts, "i64", span)))
-                    after = own + together * TREES_IN_VECTOR // TREES_IN_GROUP
-                    end = T.Bind(tirx.Min(after, f.constant(self.span_starts, "i64", span + 1)))
-                    with once_if(tirx.LT(begin, end)):
-                        tables.begin(span, ROWS_IN_VECTOR)
-                        tables.add((begin, end, own), tirx.const(0, "int64"), first, self.by_tree, ROWS_IN_VECTOR)
-                        tables.end(tirx.const(0, "int64"), first, ROWS_IN_VECTOR)
+            for rows, these in ((HALF, half), (ROWS_IN_VECTOR, whole)):
+                with once_if(these):
+                    self._look_up(group, first, T.Bind((count + (TURNED - 1)) // TURNED), rows)
 
-    def _turn(self, parts: Expr) -> None:
-        """by_tree[tree, row] = reached[row, tree], for 16 · parts rows and the trees of a group."""
+    def _look_up(self, group: Expr, first: Expr, parts: Expr, rows: int) -> None:
+        """Add the integers of the leaves in a group of trees by tables, for 16 · parts rows, at most `rows`."""
+        f, tables, together = self.f, self.tables, self.packed.together * TREES_IN_VECTOR // TREES_IN_GROUP
+        self._turn(parts, rows)
+        own = T.Bind(group * together)
+        with f.repeat(self.spans) as span:
+            begin = T.Bind(tirx.Max(own, f.constant(self.span_starts, "i64", span)))
+            end = T.Bind(tirx.Min(own + together, f.constant(self.span_starts, "i64", span + 1)))
+            with once_if(tirx.LT(begin, end)):
+                tables.begin(span, rows)
+                tables.add((begin, end, own), tirx.const(0, "int64"), first, self.by_tree, rows)
+                tables.end(tirx.const(0, "int64"), first, rows)
+
+    def _turn(self, parts: Expr, size: int) -> None:
+        """by_tree[tree, row] = reached[row, tree], for 16 · parts rows of `size` and the trees of a group."""
         f, together = self.f, self.packed.together
         with f.repeat(together) as member, T.serial(tirx.const(0, "int64"), parts) as part:
             at = [((part * TURNED + row) * together + member) * TREES_IN_VECTOR for row in range(TURNED)]
@@ -133,4 +150,4 @@ class RestLanes(SumLanes):
                 for quarter in range(TREES_IN_VECTOR // TURNED):
                     bytes_ = shuffled([trees], list(range(quarter * TURNED, (quarter + 1) * TURNED)))
                     tree = member * TREES_IN_VECTOR + (quarter * TURNED + i)
-                    store(self.by_tree, bytes_, tree * ROWS_IN_VECTOR + part * TURNED, TURNED)
+                    store(self.by_tree, bytes_, tree * size + part * TURNED, TURNED)
