@@ -172,3 +172,22 @@ def test_the_ends(name: str, backend: str) -> None:
                     if method.startswith("staged"):
                         found, expected = (np.stack(list(each), axis=1) for each in (found, expected))
                     assert_same_ends(found, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_scores_that_are_no_numbers(backend: str) -> None:
+    """Linear leaves make NaN of infinities. Once OneVsRestClassifier meets such a score, it finds no larger one; hbc took the first NaN."""
+    lightgbm = pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, 4))
+    y = np.digitize(rows[:, 0] + rows[:, 1] * rows[:, 2], [-1, -0.3, 0.5])
+    new = lightgbm.LGBMClassifier(n_estimators=5, linear_tree=True, num_leaves=5, verbose=-1, n_jobs=1)
+    source = OneVsRestClassifier(new).fit(rows, y)
+    infinite = np.where(rng.random(rows.shape) < 0.15, rng.choice([np.inf, -np.inf, 1e300], rows.shape), rows)
+    unknown = np.isnan(np.stack([member.predict_proba(infinite)[:, 1] for member in source.estimators_], axis=1))
+    assert unknown[:, -1].any()
+    assert unknown[:, 0].any()
+    assert (unknown.any(1) & ~unknown[:, -1]).any()
+    model = hbc.convert(source, backend)
+    for given in (rows, infinite):
+        np.testing.assert_array_equal(model.predict(given), source.predict(given), strict=True)

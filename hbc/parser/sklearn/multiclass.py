@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from hbc.ir.graph import Node
+from hbc.ir.graph import Input, Node, topological
 from hbc.ir.signature import Arrays
 from hbc.ir.types import NUMPY_DTYPES, N
 from hbc.ops import tensor as t
+from hbc.ops.checks import Check
 from hbc.parser.frame import Frame, Refusal, select_columns
 from hbc.parser.front_door import keeps_dtypes, note_input
 from hbc.parser.labels import labels
@@ -77,6 +78,31 @@ def _threshold(m: Any) -> float:
     return 0.0 if hasattr(m, "decision_function") and is_classifier(m) else 0.5
 
 
+def _largest(scores: Node, otherwise: int) -> Node:
+    """The first column with the largest score, i64[N]. The source goes from the last column to the first, and once it meets NaN it finds
+    no larger score any more: it takes the columns behind the last NaN, and `otherwise` if there is none. That costs time, and is left out
+    where no infinity of the input reaches the scores: NaN then needs numbers that overflow."""
+    if not _takes_infinities(scores):
+        return t.argmax(scores, 1)
+    count = scores.type.columns
+    places = np.arange(1, count + 1, dtype=np.float64)
+    end = t.max_(t.where(t.isnan(scores), places, 0.0), 1, keepdims=True)  # how many columns the last NaN ends
+    found = t.argmax(t.where(t.less(end, places), scores, -np.inf), 1)
+    first = t.cast(t.reshape(end, N), "i64")
+    return t.where(t.equal(first, count), np.int64(otherwise), t.maximum(found, first))
+
+
+def _takes_infinities(x: Node) -> bool:
+    """Whether infinities of the model's input are computed with: no check rejects them on the way, and no tree takes their place."""
+    takes: dict[Node, bool] = {}
+    for node in topological([x]):
+        rejects = isinstance(node.op, Check) and not node.op.allow_inf
+        replaces = node.op.removes_missing and not node.op.keeps_values
+        some = isinstance(node.op, Input) or any(takes[source] for source in node.inputs)
+        takes[node] = some and not rejects and not replaces and node.type.is_float
+    return takes[x]
+
+
 @converts(ONE_VS_REST, frame=True)
 def one_vs_rest_classifier(m: Any, x: Node | Frame) -> Result:
     """`predict` gives the class with the highest score or, for multilabel targets, every label whose score is above the threshold."""
@@ -86,10 +112,12 @@ def one_vs_rest_classifier(m: Any, x: Node | Frame) -> Result:
     outputs: dict[str, Node] = {}
     if kind == "multiclass":
         if since(1, 8):
-            outputs["predict"] = labels(m.classes_, t.argmax(scores, 1))
+            outputs["predict"] = labels(m.classes_, _largest(scores, 0))
         else:  # before, of equal scores the last one wins
             last_first = np.arange(len(m.classes_))[::-1]
-            outputs["predict"] = labels(m.classes_[last_first], t.argmax(t.take(scores, last_first, axis=1), 1))
+            outputs["predict"] = labels(
+                m.classes_[last_first], _largest(t.take(scores, last_first, axis=1), len(last_first) - 1)
+            )
         if keeps_dtypes(x):
             # The source compares scores of longdouble with their maxima in float64, and so finds no class.
             note_input(Arrays(plain_floats=True))
