@@ -60,6 +60,7 @@ from hbc.compiler.tvm.trees.scan.scan_few_rows import (
     pages_pay,
     registers_of,
 )
+from hbc.compiler.tvm.trees.scan.turns import take_turns, time_of_turns
 from hbc.compiler.tvm.trees.walk.walk import TREES_IN_TILE, WALKS
 
 L1, L2 = 32 << 10, 512 << 10
@@ -70,7 +71,7 @@ planes come from L2 as well."""
 LONGER_FROM_L2 = 0.3
 """How much longer a scan of 256 rows takes then, for each doubling of their planes beyond L1. 300 trees of 800 leaves take 2.0 µs a row
 with 28 planes, 3.3 with 308, 3.6 with 725; a forest of 1,000 trees of 842 leaves with 3,116 planes 18.9 instead of 10 (Zen 4), 12.4 instead
-of 7.3 (Zen 5). 300 trees of 200 leaves take the same with 28 and 197 planes."""
+of 7.3 (Zen 5). Turns (scan/turns.py) take less. 300 trees of 200 leaves take the same with 28 and 197 planes."""
 PARTS_FOR_FULL_ONES = 0.8
 """The parts that trees of more than 256 leaves have beside the first, for each that the rest would fill."""
 COST_OF_HALF, COST_OF_WIDE_HALF = 0.65, 0.75
@@ -216,14 +217,16 @@ def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping
     ranked = _ranked(
         s, rows if in_lanes else rows - rest, wide, ROWS_OF_PLANES + 1 if in_lanes else LEAST_TOGETHER, bool(chunks)
     )
-    times = 1.0
+    longer = 0.0
     if wide:
-        times += LONGER_FROM_L2 * min(beyond(splits * BYTES_OF_SPLIT, LARGE_MODEL), 1) * beyond(s.planes * EVERY, L1)
+        longer = LONGER_FROM_L2 * min(beyond(splits * BYTES_OF_SPLIT, LARGE_MODEL), 1) * beyond(s.planes * EVERY, L1)
+        if not in_lanes and not s.sets and take_turns(s.columns, s.planes):
+            longer = min(longer, time_of_turns(s.columns, s.planes) / splits)
     work: dict[str, float] = {
         "call": 1,
         **ranked,
         "row and output": 0 if s.numbers else rows * s.outputs,  # numbers are stored as they are
-        "256 rows and split": together * splits * times,
+        "256 rows and split": together * splits * (1 + longer),
         "64 rows and split": (chunks - together) * splits + chunks * SPLITS_OF_SET * s.sets,
         "64 rows and value of a leaf": 0 if gathered else chunks * values * tables,
         "64 rows and gathered value of a leaf": gathered,

@@ -148,6 +148,8 @@ class PiecesScan:
     """Emits the scan of one tree in pieces, for some rows at once: a multiple of those in a register."""
 
     lanes: int  # rows in a register
+    mask: Expr | None = None
+    """The bits of the number of a plane that count; None: all."""
 
     def __init__(self, f: Block, splits: Sequence[PackedPieces], ranks: Any, most: int, stride: int, step: int) -> None:
         self.f, self.ranks, self.stride, self.step = f, ranks, stride, step
@@ -181,8 +183,10 @@ class PiecesScan:
 
     def _plane(self, pieces_: PackedPieces, at: Expr, first: Expr) -> Expr:
         """Where the ranks that a split tests begin, for the rows from `first` on."""
-        number = self.f.constant(pieces_.records, dtype_name(pieces_.records.dtype), at)
-        return T.Bind(tirx.Cast("int64", number) * (self.stride // pieces_.unit) + first)
+        number = tirx.Cast("int64", self.f.constant(pieces_.records, dtype_name(pieces_.records.dtype), at))
+        if self.mask is not None:
+            number = tirx.bitwise_and(number, self.mask)
+        return T.Bind(number * (self.stride // pieces_.unit) + first)
 
     def _everywhere(self, array: Array, at: Expr, lanes: int) -> Expr:
         """A word, or a byte four times a word, in all lanes."""

@@ -80,9 +80,7 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr, p
     The bytes are as `held` says. more: planes left free for category sets. places: where they lie; None: plane after plane.
     """
     planes, width = ranked.planes, tirx.const(ROWS_IN_VECTOR, "int64")
-    least = LEAST_TOGETHER if places is None else ROWS_OF_PLANES + 1
-    if places is None:
-        places = Layout(tirx.const(False, "bool"), tirx.const(f.block, "int64"), tirx.const(1, "int64"))
+    given, places = places, places or _plane_after_plane(f)
     result = T.alloc_buffer((few_sizes(planes + more) * f.block,), "uint8")
     if not planes:
         return result
@@ -91,23 +89,16 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr, p
     size = T.Bind(tirx.Select(places.together, places.row_stride, width))
     lowest, highest = (tirx.Broadcast(held(f, tirx.const(value, "uint8")), ROWS_IN_VECTOR) for value in (0, MOST_IN_PLANE))
     if ranked.most_thresholds <= MOST_IN_PLANE:
-        _rank(f, x, ranked, result, rows, places, least)
+        _rank(f, x, ranked, result, rows, given)
     else:
-        ranks = T.alloc_buffer((few_sizes(len(ranked.column_feature)) * f.block,), "uint16")
-        _rank(f, x, ranked, ranks, rows, places, least)
+        ranks = column_ranks(f, x, ranked, rows, given)
         columns, firsts = f.own(ranked.plane_column, "i64"), f.own(ranked.plane_first, "i64")
         with f.repeat(f.size(len(ranked.plane_column))) as plane:
             start = T.Bind(f.constant(columns, "i64", plane) * places.stride)
             first = T.Bind(broadcast(tirx.Cast("uint16", f.constant(firsts, "i64", plane)), ROWS_IN_VECTOR))
             with T.serial(tirx.const(0, "int64"), parts) as part:
-                rank = tirx.Max(vector(ranks, start + part * size, ROWS_IN_VECTOR), first)
-                above = tirx.Min(tirx.Sub(rank, first), broadcast(tirx.const(MOST_IN_PLANE, "uint16"), ROWS_IN_VECTOR))
-                store(
-                    result,
-                    held(f, tirx.Cast(many("uint8", ROWS_IN_VECTOR), above), ROWS_IN_VECTOR),
-                    plane * places.stride + part * size,
-                    ROWS_IN_VECTOR,
-                )
+                byte = bytes_of_ranks(f, ranks, start + part * size, first)
+                store(result, byte, plane * places.stride + part * size, ROWS_IN_VECTOR)
     if len(ranked.below):
         first_below, sources = f.size(len(ranked.plane_column)), f.own(ranked.below, "i64")
         with f.repeat(f.size(len(ranked.below))) as plane:
@@ -119,9 +110,28 @@ def rank_planes(f: Block, x: Node, ranked: RankedTrees, more: int, rows: Expr, p
     return result
 
 
-def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, places: Layout, least: int) -> None:
-    """Emit the ranks of all columns of the first `rows` rows: of many rows together where the processor has a search for that. least: see
-    `TurnedRanks.fill`."""
+def column_ranks(f: Block, x: Node, ranked: RankedTrees, rows: Expr, places: Layout | None = None) -> Any:
+    """Emit the ranks of columns for the first `rows` rows of the block. Returns their buffer u16[columns · block]. places: see above."""
+    ranks = T.alloc_buffer((few_sizes(len(ranked.column_feature)) * f.block,), "uint16")
+    _rank(f, x, ranked, ranks, rows, places)
+    return ranks
+
+
+def bytes_of_ranks(f: Block, ranks: Any, start: Expr, first: Expr) -> Expr:
+    """64 ranks from place `start` on as the bytes of a plane. first u16x64: the first rank of the plane, in all lanes."""
+    rank = tirx.Max(vector(ranks, start, ROWS_IN_VECTOR), first)
+    above = tirx.Min(tirx.Sub(rank, first), broadcast(tirx.const(MOST_IN_PLANE, "uint16"), ROWS_IN_VECTOR))
+    return held(f, tirx.Cast(many("uint8", ROWS_IN_VECTOR), above), ROWS_IN_VECTOR)
+
+
+def _plane_after_plane(f: Block) -> Layout:
+    return Layout(tirx.const(False, "bool"), tirx.const(f.block, "int64"), tirx.const(1, "int64"))
+
+
+def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, places: Layout | None) -> None:
+    """Emit the ranks of all columns of the first `rows` rows: of many rows together where the processor has a search for that."""
+    least = LEAST_TOGETHER if places is None else ROWS_OF_PLANES + 1
+    places = places or _plane_after_plane(f)
     search, turned, counted = Search(f, x, ranked), TurnedRanks(f, x, ranked), CountedRanks(f, x, ranked)
     done = turned.fill(result, rows, least)
     search.fill(result, tirx.const(0, "int64"), done, places, turned.others)

@@ -14,6 +14,7 @@ from hbc.compiler.tvm.trees.leaves.leaves import GROUPS_IN_SPAN, PackedDigits, p
 from hbc.compiler.tvm.trees.pieces.packed_pieces import PackedPieces, pack_splits
 from hbc.compiler.tvm.trees.pieces.split_order import Lockstep, lockstep
 from hbc.compiler.tvm.trees.scan.packed_lanes import order_of_trees
+from hbc.compiler.tvm.trees.scan.turns import Turns, pack_turns
 from hbc.ir.types import Array
 from hbc.lazy import record
 from hbc.ops.tree import TreeEnsemble
@@ -32,6 +33,7 @@ class PackedTrees:
     first i32[G · TREES_IN_GROUP]: see `first_rows`. digits: of the leaves' integers, see `widths_of`.
     sets i64, set_starts i64[G + 1]: group g tests the category sets sets[set_starts[g]:set_starts[g + 1]]. Their planes stand after those
     of the numbers and are filled anew for every group.
+    turns: None; or the splits are those of `Turns`, and turn t has the spans turn_starts[t]:turn_starts[t + 1].
     """
 
     splits: tuple[PackedPieces, ...]
@@ -41,10 +43,14 @@ class PackedTrees:
     digits: PackedDigits | None
     sets: Array
     set_starts: Array
+    turns: Turns | None
+    turn_starts: Array
 
 
-def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, dialect: Dialect) -> PackedTrees:
-    """Pack an ensemble for a processor. Vectorized over all splits and leaves."""
+def pack_trees(
+    op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, dialect: Dialect, in_turns: bool = False
+) -> PackedTrees:
+    """Pack an ensemble for a processor. Vectorized over all splits and leaves. in_turns: whether it may have turns."""
     # RestLanes (scan_rest.py) scans by lanes and adds by groups.
     order = order_of_trees(ranked, op.target, dialect) if dialect.byte_permute else None
     steps = lockstep(ranked, op.target, TREES_IN_GROUP, order)
@@ -59,9 +65,18 @@ def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, dialect
         group, place = np.divmod(steps.place[tree], TREES_IN_GROUP)
         digits = pack_digits(fixed, TREES_IN_GROUP, group, place, leaf, ranked.leaves, widths)
     plane, sets, set_starts = _set_planes(ranked, steps)
-    new = np.flatnonzero(np.diff(steps.outputs, prepend=-1) | np.diff(widths, prepend=-1))
+    group_of_split = np.repeat(steps.place // TREES_IN_GROUP, np.diff(ranked.starts))
+    turns = pack_turns(ranked, group_of_split, steps.groups) if in_turns else None
+    borders = np.diff(steps.outputs, prepend=-1) | np.diff(widths, prepend=-1)
+    if turns is not None:
+        borders |= np.diff(turns.of_group, prepend=-1)
+        plane, ranked = turns.plane, replace(ranked, split_rank=turns.rank)
+    new = np.flatnonzero(borders)
     spans = [np.arange(a, b, GROUPS_IN_SPAN) for a, b in pairwise([*new, steps.groups])]
     span_starts = np.concatenate([*spans, [steps.groups]]).astype(np.int64)
+    turn_starts = np.zeros(0, np.int64)
+    if turns is not None:
+        turn_starts = np.searchsorted(turns.of_group[span_starts[:-1]], np.arange(turns.count + 1))
     return PackedTrees(
         splits=pack_splits(ranked, steps, plane, dialect),
         span_starts=span_starts,
@@ -70,6 +85,8 @@ def pack_trees(op: TreeEnsemble, ranked: RankedTrees, fixed: FixedPoint, dialect
         digits=None if digits is None else replace(digits, widths=widths[span_starts[:-1]]),
         sets=sets,
         set_starts=set_starts,
+        turns=turns,
+        turn_starts=turn_starts,
     )
 
 

@@ -25,7 +25,8 @@ Processors differ in the result of comparing bytes:
 * AVX-512 elsewhere compares 64 rows into a mask of bits, which add up the index: 1.8 cycles on Intel. There one port alone runs compares
   and permutations, and it is busy for 1.5.
 
-Trees of more than 256 leaves become sums of smaller trees first (small_trees.py). The last few rows of a block take another way:
+Trees of more than 256 leaves become sums of smaller trees first (small_trees.py). Where planes do not fit in the first cache, trees come
+in turns (turns.py). The last few rows of a block take another way:
 scan_few_rows.py where it fits; for many or uneven trees of more than 256 leaves patches.py where it fits; otherwise walk.py.
 """
 
@@ -52,6 +53,7 @@ from hbc.compiler.tvm.trees.pieces.pieces_scan import (
     EVERY,
     Chunks,
     OwnPlanes,
+    PiecesScan,
     rounds_of_every,
     rows_of_chunk,
     scan_of,
@@ -64,6 +66,7 @@ from hbc.compiler.tvm.trees.ranks.planes import (
     PART,
     ROWS_IN_VECTOR,
     ROWS_OF_PLANES,
+    column_ranks,
     held,
     layout,
     rank_planes,
@@ -83,6 +86,7 @@ from hbc.compiler.tvm.trees.scan.scan_few_rows import (
 from hbc.compiler.tvm.trees.scan.scan_rest import RestLanes, rows_for_lanes
 from hbc.compiler.tvm.trees.scan.small_trees import small_trees
 from hbc.compiler.tvm.trees.scan.sums import WRITTEN, Result
+from hbc.compiler.tvm.trees.scan.turns import TurnPlanes
 from hbc.compiler.tvm.trees.walk.walk import RowWalk, Sums, tree_walk
 from hbc.ir.graph import Node
 from hbc.ops.tree import TreeEnsemble
@@ -279,9 +283,9 @@ class SumScan:
             fixed = replace(fixed, integers=np.concatenate([fixed.integers, np.zeros_like(fixed.integers[:1])]))
         self.small, self.fixed = small, fixed
         self.ranked = f.once(ranked_trees, small)
-        self.packed = f.once(pack_trees, small, self.ranked, fixed, f.dialect)
-        sets = f.once(pack_sets, op) if len(self.packed.sets) else None
+        sets = f.once(pack_sets, op) if self.ranked.tests_sets else None
         in_lanes = small is op and fits_lanes(op, self.ranked, sets, f.dialect)
+        self.packed = f.once(pack_trees, small, self.ranked, fixed, f.dialect, not in_lanes)
         splits, steps = int((op.leaf_counts - 1).sum()), int(op.depths.sum())
         columns = len(op.once(columns_of)[0].compared)
         in_patches = (
@@ -363,7 +367,11 @@ class SumScan:
             row_by_row = min(self.few_rows - 1, ROWS_OF_PLANES) if self.rest is None else 1
             self.places = layout(f, ranked, more, row_by_row)
         (x,) = self.node.inputs
-        self.ranks = rank_planes(f, x, ranked, more, rows, self.places)
+        self.ranks = self.turns = None
+        if (turns := self.packed.turns) is None:
+            self.ranks = rank_planes(f, x, ranked, more, rows, self.places)
+        else:
+            self.turns = TurnPlanes(f, turns, column_ranks(f, x, turns.columns, rows), EVERY)
         self.sets = None
         if len(self.packed.sets):
             self.sets = SetPlanes(f, self.op, x, self.packed, self.ranks, ranked.planes)
@@ -377,7 +385,7 @@ class SumScan:
         self.rows_of_leaves = LeafRows(f, self.small, self.ranked, self.fixed, lanes is None, places)
         self.leaves = self._leaves()
         self.leaves.clear(self.scanned)
-        scan = Scan(f, packed, self.ranks, self.leaves, self.sets, self.ranked.planes)
+        scan = Scan(f, packed, self.ranks, self.leaves, self.sets, self.ranked.planes, self.turns)
         with T.serial(tirx.const(0, "int64"), self.several) as part:
             scan.run(T.Bind(part * EVERY), EVERY)
         self.chunks.emit(scan.run)
@@ -483,39 +491,68 @@ def pack_lanes_of(op: TreeEnsemble, ranked: RankedTrees, dialect: Dialect) -> Pa
 class Scan:
     """Emits the loops over the groups of trees, for some rows at once: a multiple of those in a register."""
 
-    def __init__(self, f: Block, packed: PackedTrees, ranks: Any, leaves: Leaves, sets: SetPlanes | None, planes: int) -> None:
-        """planes: those of ranks, without those of sets."""
-        self.f, self.leaves, self.sets = f, leaves, sets
+    def __init__(
+        self,
+        f: Block,
+        packed: PackedTrees,
+        ranks: Any,
+        leaves: Leaves,
+        sets: SetPlanes | None,
+        planes: int,
+        turns: TurnPlanes | None,
+    ) -> None:
+        """planes: those of ranks, without those of sets. turns: what fills planes for each turn, if `packed` has turns."""
+        self.f, self.leaves, self.sets, self.turns = f, leaves, sets, turns
         self.spans = f.size(len(packed.outputs))
         self.span_starts, self.outputs = f.own(packed.span_starts, "i64"), f.own(packed.outputs, "i64")
         self.reached = T.alloc_buffer((GROUPS_TOGETHER * TREES_IN_GROUP * EVERY,), "uint8")
-        self.one, self.own = scan_of(f, packed.splits, ranks, EVERY), None
+        self.own = None
+        if turns is not None:
+            self.one = scan_of(f, packed.splits, turns.planes, EVERY, turns.most)
+            self.turn_count, self.turn_starts = f.size(len(packed.turn_starts) - 1), f.own(packed.turn_starts, "i64")
+            return
+        self.one = scan_of(f, packed.splits, ranks, EVERY)
         if sets is None and any(kind.unit > 1 for kind in packed.splits):
             self.own = OwnPlanes(f, ranks, planes, ROWS_IN_VECTOR)
             self.near = self.own.scan_of(packed.splits)
 
     def run(self, first: Expr, rows: int) -> None:
         """Add the leaf values of the rows first … first + rows of the block to their sums."""
-        f, one, start_of_rows = self.f, self.one, first
+        f, zero = self.f, tirx.const(0, "int64")
+        if self.turns is not None:
+            self.turns.begin(first, rows)
+            self.one.mask = self.turns.mask
+            with f.repeat(self.turn_count) as turn:
+                self.turns.fill(turn, first, rows)
+                begin, end = (T.Bind(f.constant(self.turn_starts, "i64", turn + i)) for i in range(2))
+                with T.serial(begin, end) as span:
+                    self._span(span, self.one, zero, first, rows)
+            return
+        one, start_of_rows = self.one, first
         if self.own is not None and rows <= ROWS_IN_VECTOR:
-            one, start_of_rows = self.near, tirx.const(0, "int64")
+            one, start_of_rows = self.near, zero
             self.own.fill(first, rows)
         with f.repeat(self.spans) as span:
-            output = T.Bind(f.constant(self.outputs, "i64", span))
-            self.leaves.begin(span, rows)
-            last = T.Bind(f.constant(self.span_starts, "i64", span + 1))
-            start = T.Bind(f.constant(self.span_starts, "i64", span))
-            with T.serial(tirx.const(0, "int64"), (last - start + (GROUPS_TOGETHER - 1)) // GROUPS_TOGETHER) as part:
-                begin = T.Bind(start + part * GROUPS_TOGETHER)
-                end = T.Bind(tirx.Min(begin + GROUPS_TOGETHER, last))
-                with T.serial(begin, end) as group:
-                    if self.sets is not None:
-                        self.sets.run(group, first, rows)
-                    place = T.Bind((group - begin) * (TREES_IN_GROUP * rows))
-                    with f.repeat(TREES_IN_GROUP) as tree:
-                        one.run(group * TREES_IN_GROUP + tree, self.reached, place + tree * rows, start_of_rows, rows)
-                self.leaves.add((begin, end, begin), output, first, self.reached, rows)
-            self.leaves.end(output, first, rows)
+            self._span(span, one, start_of_rows, first, rows)
+
+    def _span(self, span: Expr, one: PiecesScan, start_of_rows: Expr, first: Expr, rows: int) -> None:
+        """The same for the trees of one span. start_of_rows: where these rows begin in the planes that `one` reads."""
+        f = self.f
+        output = T.Bind(f.constant(self.outputs, "i64", span))
+        self.leaves.begin(span, rows)
+        last = T.Bind(f.constant(self.span_starts, "i64", span + 1))
+        start = T.Bind(f.constant(self.span_starts, "i64", span))
+        with T.serial(tirx.const(0, "int64"), (last - start + (GROUPS_TOGETHER - 1)) // GROUPS_TOGETHER) as part:
+            begin = T.Bind(start + part * GROUPS_TOGETHER)
+            end = T.Bind(tirx.Min(begin + GROUPS_TOGETHER, last))
+            with T.serial(begin, end) as group:
+                if self.sets is not None:
+                    self.sets.run(group, first, rows)
+                place = T.Bind((group - begin) * (TREES_IN_GROUP * rows))
+                with f.repeat(TREES_IN_GROUP) as tree:
+                    one.run(group * TREES_IN_GROUP + tree, self.reached, place + tree * rows, start_of_rows, rows)
+            self.leaves.add((begin, end, begin), output, first, self.reached, rows)
+        self.leaves.end(output, first, rows)
 
 
 class SetPlanes:
