@@ -27,7 +27,7 @@ enough: one row of 500 trees of 31 leaves takes 1.3 µs, where walks take 4.9 (Z
 The limit of that row on Zen 3 is what the second-level cache gives, 32 bytes a cycle: 720 cache lines of splits, 250 of leaves
 (likely_leaves.py), 60 of thresholds. They take 2,060 cycles or 0.66 µs; the scan and the leaves alone, 0.63, took 0.70 in C. The
 instructions take less: 480 half vectors of 9 (eight of vectors, which have four pipes) and 500 leaves of 5 take 1,500 cycles. Beside them
-are some 0.15 µs of Python and the handle, 0.1 of the entry and the reading of sizes, 0.1 of ranks, 0.05 of the sigmoid, 0.04 of its memory.
+are some 0.05 µs of Python, 0.1 of the entry and the reading of sizes, 0.1 of ranks, 0.05 of the sigmoid, 0.04 of its memory.
 """
 
 from __future__ import annotations
