@@ -30,7 +30,7 @@ from hbc.runtime.estimator import Estimator, score
 from hbc.runtime.handle import Handle
 from hbc.runtime.input.intake import Intake
 from hbc.runtime.methods import doc_of
-from hbc.runtime.options import WITH_OPTIONS
+from hbc.runtime.options import OPTIONS, with_options
 from hbc.runtime.origin import Info, Origin, info_of, noted
 from hbc.runtime.variant import Builder, Variant
 
@@ -459,7 +459,9 @@ def _failing_method(name: str) -> Callable[[CompiledModel, Any], Any]:
 
 
 def _method(name: str, library: str) -> Callable[..., Any]:
-    method = WITH_OPTIONS.get((library, name), _plain_method)(name)
+    method, asked = _plain_method(name), OPTIONS.get((library, name))
+    if asked is not None:
+        method = with_options(name, method, asked)
     method.__name__ = name
     method.__qualname__ = f"CompiledModel.{name}"
     method.__doc__ = doc_of(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,20 @@ def test_xgboost(labels: Any) -> None:
     booster = source.get_booster()
     expected = booster.predict(xgboost.DMatrix(X), pred_leaf=True)
     np.testing.assert_array_equal(hbc.convert(booster, "numpy").predict(X, pred_leaf=True), expected)
+
+
+def test_signatures_show_the_options() -> None:
+    source = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, Y)
+    model = hbc.convert(source, "numpy")
+    shown = inspect.signature(model.predict)
+    assert list(shown.parameters)[:3] == ["X", "raw_score", "start_iteration"]
+    assert shown.parameters["raw_score"].default is False
+    assert model.predict.__name__ == "predict"
+    np.testing.assert_array_equal(model.predict(X, True), model.predict(X, raw_score=True))
+    np.testing.assert_array_equal(model.predict(X=X), model.predict(X))
+    for call in (lambda: model.predict(X, rounds=3), lambda: model.predict(), lambda: model.predict(raw_score=True)):
+        with pytest.raises(TypeError, match=r"predict\(\)"):
+            call()
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
