@@ -14,7 +14,7 @@ from hbc.cache.identity import environment
 from hbc.cache.store import store
 from hbc.compiler.tvm.run.code import NAME, Code, Unloaded, load_library
 from hbc.compiler.tvm.run.entry import SYMBOL, entry
-from hbc.compiler.tvm.run.llvm_ir import object_of, with_aligned_arrays
+from hbc.compiler.tvm.run.llvm_ir import object_of, with_aligned_arrays, with_own_workspace
 from hbc.compiler.tvm.run.targets import Machine, compile_module
 from hbc.linker.elf import LinkError, read_object
 from hbc.linker.shared_library import shared_library
@@ -113,7 +113,8 @@ def _library(module: Any) -> bytes:
 
     TVM's JIT, which makes code in memory instead, takes as long (0.3 s for 500 trees), and nothing of it can be kept.
     """
-    code = object_of(with_aligned_arrays(shielded(lambda: str(module.inspect_source("ll")))) + entry())
+    text = with_own_workspace(with_aligned_arrays(shielded(lambda: str(module.inspect_source("ll")))))
+    code = object_of(text + entry())
     defined = {symbol.name for symbol in read_object(code).symbols}
     return shared_library(code, [name for name in EXPORTED if name in defined])
 
