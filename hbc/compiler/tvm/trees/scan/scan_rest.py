@@ -96,9 +96,7 @@ class RestLanes(SumLanes):
     def add(self, first: Expr, count: Expr) -> None:
         """Add the integers of the leaves of `count` rows, at most 64, from row `first` of the block on."""
         f, tables = self.f, self.tables
-        with T.serial(tirx.const(0, "int64"), count) as row, f.repeat(self.planes) as plane:
-            rank = held(f, self.ranks[plane * f.block + first + row])
-            T.buffer_store(self.all_ranks, rank, [row * self.size_of_row + plane])
+        self._turn_ranks(first, T.Bind((count + (TURNED - 1)) // TURNED))
         few, many = T.Bind(tirx.LT(count, self.rows_for_tables)), T.Bind(tirx.LE(self.rows_for_tables, count))
         most = tirx.const(HALF, "int64")
         half, whole = (T.Bind(tirx.And(many, these)) for these in (tirx.LE(count, most), tirx.LT(most, count)))
@@ -126,6 +124,16 @@ class RestLanes(SumLanes):
             for rows, these in ((HALF, half), (ROWS_IN_VECTOR, whole)):
                 with once_if(these):
                     self._look_up(group, first, T.Bind((count + (TURNED - 1)) // TURNED), rows)
+
+    def _turn_ranks(self, first: Expr, parts: Expr) -> None:
+        """all_ranks[row, plane] = ranks[plane, row], for 16 · parts rows from row `first` of the block on."""
+        f = self.f
+        with f.repeat(T.Bind((self.planes + (TURNED - 1)) // TURNED)) as some, T.serial(tirx.const(0, "int64"), parts) as part:
+            planes = [tirx.Min(some * TURNED + i, self.planes - 1) for i in range(TURNED)]
+            ranks = [T.Bind(vector(self.ranks, plane * f.block + first + part * TURNED, TURNED)) for plane in planes]
+            for i, row in enumerate(turned_bytes(ranks, TURNED)):
+                place = (part * TURNED + i) * self.size_of_row + some * TURNED
+                store(self.all_ranks, held(f, row, TURNED), place, TURNED)
 
     def _look_up(self, group: Expr, first: Expr, parts: Expr, rows: int) -> None:
         """Add the integers of the leaves in a group of trees by tables, for 16 · parts rows, at most `rows`."""
