@@ -4,6 +4,7 @@ thresholds, of one to hundreds of features, whose ensembles compare all features
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,8 @@ CASES = [  # features, leaves, trees, digits of thresholds, NaN both ways, step
     (33, 100, 60, 2, True, 1),  # the last square overlaps
     (200, 30, 30, 2, False, 1),  # few thresholds a column
     (300, 60, 20, 2, True, 7),  # few of the features are compared
+    (130, 60, 200, 4, True, 1),  # long rows, whose columns have 20 to 100 thresholds
+    (500, 60, 60, 4, False, 1),  # and few
     (2, 255, 20, 4, True, 1),  # more thresholds than registers hold, ranks of 16 bits: lines of 16
     (3, 255, 70, 6, False, 1),  # lines of 32
     (1, 255, 40, 6, True, 1),  # lines of 64
@@ -81,6 +84,40 @@ def test_columns_about_as_long_as_levels_of_lines_hold(thresholds: int, dtype: s
     some = threshold[inner][:, None]
     X = np.concatenate([some, np.nextafter(some, -np.inf), np.nextafter(some, np.inf), [[np.nan], [np.inf], [-np.inf]]])
     agree(op, X.astype(dtype), "f32" if dtype == "f4" else "f64")
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("features", [3, 70])
+@pytest.mark.parametrize("thresholds", [1, 14, 15, 16, 30, 31, 32, 62, 63, 64])
+def test_thresholds_that_a_difference_does_not_tell_apart(thresholds: int, features: int, dtype: str) -> None:
+    """Zeros of both signs, subnormals and the largest numbers in all columns, and infinities in some: every threshold is a tree of its own,
+    and rows are at all thresholds and beside them."""
+    rng = np.random.default_rng([thresholds, features])
+    kind = np.finfo(dtype)
+    odd = [-0.0, 0.0, kind.smallest_subnormal, -kind.smallest_subnormal, kind.max, kind.min, kind.tiny, -kind.tiny, 1.0, -1.0]
+    of_columns = []
+    for feature in range(features):
+        more = [np.inf] if feature % 5 == 1 else [-np.inf] if feature % 5 == 2 else []
+        own = np.unique(np.array(more + list(rng.permutation(odd)), dtype))[:thresholds]
+        of_columns.append(np.concatenate([own, 2.0 + np.arange(thresholds - len(own), dtype=dtype)]))
+    count = features * thresholds
+    grown = [random_tree(rng, 2, 1, dtype, np.array([[1.0], [2.0], [4.0]]), True, 1) for _ in range(count)]
+    op = replace(join(grown, np.zeros(1), None), strategy="scan")
+    inner = np.flatnonzero(op.feature >= 0)
+    feature, threshold = op.feature.copy(), op.threshold.copy()
+    feature[inner], threshold[inner] = np.repeat(np.arange(features), thresholds), np.concatenate(of_columns)
+    op = replace(op, feature=feature, threshold=threshold)
+    numbers = np.array([*odd, np.inf, -np.inf, np.nan, *(2.0 + np.arange(thresholds))], dtype)
+    with np.errstate(over="ignore"):
+        numbers = np.concatenate(
+            [numbers, np.nextafter(numbers, dtype_of(dtype, np.inf)), np.nextafter(numbers, dtype_of(dtype, -np.inf))]
+        )
+    agree(op, rng.choice(numbers, (333, features)), "f32" if dtype == "f4" else "f64")
+
+
+def dtype_of(dtype: str, number: float) -> Any:
+    """The number in a dtype."""
+    return np.dtype(dtype).type(number)
 
 
 @pytest.mark.every_case

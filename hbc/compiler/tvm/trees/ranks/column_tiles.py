@@ -21,17 +21,27 @@ from hbc.ops.tree_ranks import RankedTrees
 
 CHUNK = 64
 """Rows that are ranked together: the ranks of a column in bytes fill a cache line."""
+FEW_ROWS = 16
+"""The same where rows are long and Zen 4 searches by signs (register_ranks.py). The processor prefetches 16 streams from memory, but not
+64: to read float32 rows of 2,000 columns takes 0.30 and 0.65 µs a row, with requests of code 0.55. 10,000 rows of 500 LightGBM trees of
+depth 8 over them take 1.3 and 2.1 µs a row."""
+LONG_ROW = 4
+"""The fewest tiles of a long row, a cache line each. 20 trees of 31 leaves over 64 columns take 0.92 of the time so, 40 over 128 columns
+0.87."""
+TILES_AHEAD = 2
+"""So many tiles ahead code asks for a long row, since the processor begins anew at each page: ranks of 2,000 columns take 0.65 µs a row in
+C, with 0 tiles 0.79, with 8 0.84."""
 
 
 class ColumnTiles:
     """The tiles that have some columns of `ranked`, and the code that turns the rows of one.
 
-    count: of tiles. size: the columns of a tile.
+    count: of tiles. size: the columns of a tile. chunk: the rows that are turned together.
     """
 
     def __init__(self, f: Block, x: Node, ranked: RankedTrees, columns: Array) -> None:
         """columns i64: the places in `ranked` of those that are wanted."""
-        self.f, self.x = f, x
+        self.f, self.x, self.chunk = f, x, CHUNK
         bits = int(x.type.dtype[1:])
         self.lanes = 512 // bits
         self.features = np.unique(ranked.column_feature[columns]).astype(np.int64)
@@ -49,14 +59,19 @@ class ColumnTiles:
             self._tile, self._place = np.divmod(np.searchsorted(self.features, ranked.column_feature), self.size)
         self.count = len(self.begins)
 
+    @property
+    def long_rows(self) -> bool:
+        """Whether rows take so many cache lines that only FEW_ROWS should be read together."""
+        return self.array is not None and self.size == self.lanes and self.count >= LONG_ROW
+
     def ordered(self, columns: Array) -> tuple[Array, Array, Array]:
         """(some columns, tile after tile; i64[C] their places in their tiles; i64[tiles + 1] the first of each tile)."""
         columns = columns[np.argsort(self._tile[columns], kind="stable")]
         return columns, self._place[columns], np.searchsorted(self._tile[columns], np.arange(self.count + 1))
 
     def memory(self) -> Any:
-        """Room for the numbers of a tile: that of row r in place p stands at p · CHUNK + r."""
-        return T.alloc_buffer((self.size * CHUNK,), DTYPES[self.x.type.dtype])
+        """Room for the numbers of a tile: that of row r in place p stands at p · chunk + r."""
+        return T.alloc_buffer((self.size * self.chunk,), DTYPES[self.x.type.dtype])
 
     def turn(self, numbers: Any, tile: Expr, first: Expr, rows: Expr) -> None:
         """Emit the numbers of a tile for `rows` rows of the block, from `first` on."""
@@ -64,9 +79,12 @@ class ColumnTiles:
         start = T.Bind(f.constant(f.own(self.begins, "i64"), "i64", tile))
         if self.array is not None:
             self._prefetch(self.array, start, first, rows)
-            squares = T.Bind(rows // self.side)
+            whole = self.chunk < CHUNK
+            squares = tirx.const(self.chunk // self.side, "int64") if whole else T.Bind(rows // self.side)
             for begin in range(0, self.size, self.side):
                 self._transpose(self.array, numbers, start, begin, first, squares)
+            if whole:
+                return
             with T.serial(squares * self.side, rows) as row, f.repeat(self.size) as place:
                 self._copy(numbers, start + place, first, row, place)
             return
@@ -79,22 +97,28 @@ class ColumnTiles:
 
     def _copy(self, numbers: Any, feature: Expr, first: Expr, row: Expr, place: Expr) -> None:
         """Copy one number, that of a row behind `first`."""
-        T.buffer_store(numbers, self.f.read(self.x, [feature], Row(first + row)), [place * CHUNK + row])
+        T.buffer_store(numbers, self.f.read(self.x, [feature], Row(first + row)), [place * self.chunk + row])
 
     def _prefetch(self, array: CallersArray, start: Expr, first: Expr, rows: Expr) -> None:
         """Bring the tile's columns of the next chunk near. Only in blocks that are full: behind others come no rows. Rows of a cache line
-        or less come by themselves."""
+        or less come by themselves. Of few rows, bring a later tile near."""
         if self.size < self.lanes:
             return
         f = self.f
         flat = as_vector(array.array)
+        if self.chunk < CHUNK:
+            ahead = T.Bind((f.base + first) * array.width + start + TILES_AHEAD * self.size)
+            for row in range(self.chunk):
+                for line in range(0, self.size, LINE // array.bytes):
+                    prefetch(flat[ahead + row * array.width + line])
+            return
         full = tirx.EQ(f.rows, tirx.const(f.block, "int64"))
         with T.serial(tirx.const(0, "int64"), tirx.Select(full, rows, tirx.const(0, "int64"))) as row:
             for line in range(0, self.size, LINE // array.bytes):
                 prefetch(flat[(f.base + first + CHUNK + row) * array.width + start + line])
 
     def _transpose(self, array: CallersArray, numbers: Any, start: Expr, begin: int, first: Expr, squares: Expr) -> None:
-        """numbers[place · CHUNK + row] = x[first + row, start + place] for the places of one register, from `begin` on."""
+        """numbers[place · chunk + row] = x[first + row, start + place] for the places of one register, from `begin` on."""
         side, f = self.side, self.f
         numbers_of, width = array.runs(), array.width
         with T.serial(tirx.const(0, "int64"), squares) as part:
@@ -105,7 +129,7 @@ class ColumnTiles:
                 inside = stack.enter_context(T.serial(part * side, part * side + 1))
                 rows = [T.Bind(numbers_of(origin + i * width, side)) for i in range(side)]
                 for j, column in enumerate(turned(rows)):
-                    store(numbers, column, inside + (begin + j) * CHUNK, side)
+                    store(numbers, column, inside + (begin + j) * self.chunk, side)
 
 
 def _runs(features: Array, width: int, most: int) -> tuple[Array, int] | None:

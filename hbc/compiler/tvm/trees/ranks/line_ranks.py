@@ -63,6 +63,7 @@ class LineSearch:
     def __init__(self, f: Block, ranked: RankedTrees, kind: tuple[int, Array], tiles: ColumnTiles) -> None:
         self.f = f
         self.levels, columns = kind
+        self.chunk = tiles.chunk
         columns, places, starts = tiles.ordered(columns)
         edges = [ranked.thresholds[column] for column in columns]
         bits = 8 * edges[0].itemsize
@@ -106,7 +107,7 @@ class LineSearch:
         begin, end = (T.Bind(f.constant(self.starts, "i64", tile + i)) for i in range(2))
         parts = T.Bind((rows + (ROWS_STORED - 1)) // ROWS_STORED)
         with T.serial(begin, end) as place:
-            values = T.Bind(f.constant(self.places, "i64", place) * CHUNK)
+            values = T.Bind(f.constant(self.places, "i64", place) * self.chunk)
             starts = [T.Bind(f.constant(first_, "i64", place)) for _, first_ in self.lines]
             if f.dialect.wide:
                 self._search(numbers, values, place, rows)

@@ -132,7 +132,11 @@ def _rank(f: Block, x: Node, ranked: RankedTrees, result: Any, rows: Expr, place
     """Emit the ranks of all columns of the first `rows` rows: of many rows together where the processor has a search for that."""
     least = LEAST_TOGETHER if places is None else ROWS_OF_PLANES + 1
     places = places or _plane_after_plane(f)
-    search, turned, counted = Search(f, x, ranked), TurnedRanks(f, x, ranked), CountedRanks(f, x, ranked)
+    search, turned, counted = (
+        Search(f, x, ranked),
+        TurnedRanks(f, x, ranked, result.dtype == "uint8"),
+        CountedRanks(f, x, ranked),
+    )
     done = turned.fill(result, rows, least)
     search.fill(result, tirx.const(0, "int64"), done, places, turned.others)
     counted.fill(result, done, rows, places)

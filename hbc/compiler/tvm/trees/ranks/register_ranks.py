@@ -18,9 +18,9 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 from hbc.compiler.tvm.nest.function import Block
 from hbc.compiler.tvm.tir.dialect import Expr
-from hbc.compiler.tvm.tir.register_search import edges_below, padded, search_tree
+from hbc.compiler.tvm.tir.register_search import edges_below, node_below, padded, search_tree, sign_tree
 from hbc.compiler.tvm.tir.vectors import broadcast, count_of, many, shuffled, store, vector
-from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK, ColumnTiles
+from hbc.compiler.tvm.trees.ranks.column_tiles import ColumnTiles
 from hbc.ir.types import Array
 from hbc.ops.tree_ranks import RankedTrees
 
@@ -55,6 +55,19 @@ def kinds(f: Block, ranked: RankedTrees, dtype: str) -> list[tuple[int, int, Arr
     return [kind for kind in found if len(kind[2])]
 
 
+def kinds_by_sign(ranked: RankedTrees, dtype: str, tops: tuple[int, ...]) -> list[tuple[int, int, Array]]:
+    """The same for `SignSearch`, given the levels of its trees. It takes no infinite thresholds: ∞ - ∞ is NaN."""
+    if dtype not in ("f32", "f64"):
+        return []
+    finite = np.array([bool(np.isfinite(thresholds).all()) for thresholds in ranked.thresholds])
+    counts = np.array([len(thresholds) for thresholds in ranked.thresholds], np.int64)
+    found, least = [], 0
+    for top in tops:
+        found.append((top, 1, np.flatnonzero(finite & (counts >= least) & (counts < 1 << top))))
+        least = 1 << top
+    return [kind for kind in found if len(kind[2])]
+
+
 class RegisterSearch:
     """Emits the ranks of columns that trees of `top` levels search, for the rows of a chunk. line: the thresholds between two of a tree; 1
     if a tree has all of them."""
@@ -62,6 +75,7 @@ class RegisterSearch:
     def __init__(self, f: Block, ranked: RankedTrees, kind: tuple[int, int, Array], tiles: ColumnTiles) -> None:
         self.f = f
         self.top, self.line, columns = kind
+        self.chunk = tiles.chunk
         columns, places, starts = tiles.ordered(columns)
         thresholds = [ranked.thresholds[column] for column in columns]
         sorted_edges = np.concatenate([padded(edges[None], self.line << self.top) for edges in thresholds])
@@ -82,7 +96,7 @@ class RegisterSearch:
         begin, end = (T.Bind(f.constant(self.starts, "i64", tile + i)) for i in range(2))
         with T.serial(begin, end) as place, T.serial(tirx.const(0, "int64"), (rows + (self.rows - 1)) // self.rows) as group:
             column = T.Bind(f.constant(self.columns, "i64", place))
-            at = T.Bind(f.constant(self.places, "i64", place) * CHUNK + group * self.rows)
+            at = T.Bind(f.constant(self.places, "i64", place) * self.chunk + group * self.rows)
             ranks = T.Bind(column * f.block + first + group * self.rows)
             tree = T.Bind(place * self.trees.shape[1])
 
@@ -120,6 +134,49 @@ class RegisterSearch:
                     line = place * (self.line << self.top) + at_line
                     rank = at_line + below(f, self.lines, dtype, line, self.line, T.Bind(numbers[at + row]))
                     T.buffer_store(result, tirx.Cast(result.dtype, rank), [ranks + row])
+
+
+class SignSearch:
+    """Emits the ranks of columns that trees of `top` levels search by the signs of differences (Zen 4), as bytes. ∞ may have a larger rank
+    than its column has thresholds; so it is above all of them, which is what planes are compared for.
+
+    2,000 columns of up to 31 thresholds take 0.59 µs a row in C, with compares 0.74, and with a tree of six levels 0.94."""
+
+    def __init__(self, f: Block, ranked: RankedTrees, kind: tuple[int, int, Array], tiles: ColumnTiles) -> None:
+        self.f, self.chunk = f, tiles.chunk
+        self.top, _, columns = kind
+        columns, places, starts = tiles.ordered(columns)
+        trees = sign_tree([ranked.thresholds[column] for column in columns], self.top)
+        bits = 8 * trees.itemsize
+        self.dtype, self.lanes = f"f{bits}", f.schedule.register_bits(f.dialect) // bits
+        self.rows = min(TOGETHER * self.lanes, self.chunk)
+        self.columns, self.places, self.starts = (f.own(array, "i64") for array in (columns, places, starts))
+        self.trees, self.missing = f.own(trees, self.dtype), f.own(ranked.missing_rank[columns] + (1 << self.top), "i32")
+
+    def emit(self, result: Any, numbers: Any, first: Expr, rows: Expr, tile: Expr) -> None:
+        """Emit the ranks of the tile's columns for `rows` rows from `first` on, and a few behind them."""
+        f = self.f
+        begin, end = (T.Bind(f.constant(self.starts, "i64", tile + i)) for i in range(2))
+        with T.serial(begin, end) as place:
+            if self.rows == self.chunk:  # such chunks are whole
+                self._rows(result, numbers, first, place, tirx.const(0, "int64"))
+                return
+            with T.serial(tirx.const(0, "int64"), (rows + (self.rows - 1)) // self.rows) as group:
+                self._rows(result, numbers, first, place, T.Bind(group * self.rows))
+
+    def _rows(self, result: Any, numbers: Any, first: Expr, place: Expr, row: Expr) -> None:
+        """Emit the ranks of `self.rows` rows of the chunk from `row` on."""
+        f, dtype, lanes = self.f, self.dtype, self.lanes
+        at = T.Bind(f.constant(self.places, "i64", place) * self.chunk + row)
+        ranks = T.Bind(f.constant(self.columns, "i64", place) * f.block + first + row)
+        tree = T.Bind(place << self.top)
+        own = T.Bind(broadcast(f.constant(self.missing, "i32", place), lanes))
+        for part in range(self.rows // lanes):
+            value = T.Bind(vector(numbers, at + part * lanes, lanes))
+            node = node_below(value, self.top, lambda start: f.constants(self.trees, dtype, tree + start, lanes), dtype, lanes)
+            rank = tirx.Select(tirx.EQ(value, value), tirx.Cast(many("int32", lanes), node), own)
+            rank = tirx.Sub(rank, broadcast(tirx.const(128 + (1 << self.top), "int32"), lanes))
+            store(result, tirx.Cast(many("uint8", lanes), rank), ranks + part * lanes, lanes)
 
 
 def below(f: Block, table: Array, dtype: str, start: Expr, count: int, value: Expr) -> Expr:
