@@ -50,11 +50,11 @@ def walk(s: Shape, rows: int, few: int) -> Mapping[str, float]:
     top, full = levels(s.trees, s.splits + s.trees, s.depth)
     halvings = _halvings(s)
     in_ranks = full >= RANKED_TOP and s.columns * halvings <= HALVINGS * s.trees
-    by_row = top > 1 and wide(s.columns, s.trees) and not in_ranks
-    block = max(AT_ONCE // max(s.trees, 1), LEAST_WIDE if by_row else LEAST_ROWS)
-    if not by_row:
+    in_chunks = wide(s.columns, s.trees) and not in_ranks
+    block = max(AT_ONCE // max(s.trees, 1), LEAST_WIDE if in_chunks else LEAST_ROWS)
+    if not in_chunks:
         block = min(block, max(BLOCK_BYTES // max(s.columns * s.bytes, 1), LOWERED.least_rows))
-    groups = -(-rows // block) * -(-(min(rows, block) * s.trees) // AT_ONCE)
+    groups = -(-rows // block) * -(-(min(rows, block) * s.trees) // (2 * AT_ONCE if in_chunks else AT_ONCE))
     walks, below = rows * s.trees, max(s.depth - full, 0)
     counts = {
         "call": 1,
@@ -76,7 +76,7 @@ def walk(s: Shape, rows: int, few: int) -> Mapping[str, float]:
             "row and full level in ranks, by doublings of the tables beyond L2": steps * beyond(s.trees << (full + 2), L2),
         }
     tables = (s.trees << full) * (4 + s.bytes)
-    columns, top = (0, 2) if by_row else (s.columns, top)
+    columns = 0 if in_chunks else s.columns  # to transpose a chunk takes little beside what its many columns are worth
     return counts | {
         "row and column": rows * min(columns, ((1 << top) - 1) * s.trees),  # the others stay where they are
         "row and top level": walks * top,

@@ -29,7 +29,7 @@ from hbc.compiler.torch.leaves import add_leaves, of_rows, pack_values, read_val
 from hbc.compiler.torch.ranked import ARRAYS as RANKED
 from hbc.compiler.torch.ranked import in_ranks, nodes, pack_ranked, paths, pays, reversed_bits
 from hbc.compiler.torch.run import BLOCK_BYTES
-from hbc.compiler.torch.wide import LEAST_WIDE, row_by_row, wide
+from hbc.compiler.torch.wide import LEAST_WIDE, by_chunks, wide
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
@@ -108,14 +108,14 @@ def leaves(
     x: `encoded`; above: columns of it for the highest levels, [·, N], or [0, ·] to walk these as the others; row: the place in x where each
     row begins; trees: see `tables`; depths: of the deepest of each 64 trees; numbers, places and bits: memory for numbers and i32
     of each walk, and for a byte of each test. in_rank: the rows in ranks, empty if they are not walked so; ranked: see `pack_ranked`;
-    tested: the columns of the two highest levels if rows go one after the other (wide.py), and otherwise nothing."""
+    tested: the columns of the highest levels if rows go in chunks (wide.py), and otherwise nothing."""
     exits, low_feature, low_threshold, low_left = trees[5:]
     count, rows, all_trees = end - first, row.size(0), trees[0].size(1)
     walks, flat = count * rows, x.reshape(-1)
     if len(in_rank) > 0:
         behind = nodes(in_rank, ranked, first, end, places, bits)
     elif len(tested) > 0:
-        behind = row_by_row(x, row, tested[0], trees, first, end, numbers, places, bits)
+        behind = by_chunks(x, tested[0], trees, first, end, numbers, places, bits)
     else:
         behind = behind_full_levels(x, above, row, trees, first, end, numbers, places, bits)
     behind.sub_(exits.size(0))
@@ -225,8 +225,8 @@ def prepared(
     step = 64 if always else min(max(sizes[2] // max(x.size(0), 1), 1), count)
     size, with_top = step * x.size(0), x.is_cuda or count * x.size(0) > sizes[1]
     walks_in_ranks = not always and with_top and ranked[0].size(0) > 0 and not x.is_cuda
-    by_row = not always and with_top and sizes[4] > 0 and not walks_in_ranks and not x.is_cuda
-    numbers = [torch.empty(size * (3 if by_row and i == 0 else 1), dtype=x.dtype, device=x.device) for i in range(2)]
+    in_chunks = not always and with_top and sizes[4] > 0 and not walks_in_ranks and not x.is_cuda
+    numbers = [torch.empty(size, dtype=x.dtype, device=x.device) for _ in range(2)]
     places = [torch.empty(size, dtype=torch.int32, device=x.device) for _ in range(4)]
     in_rank: list[Tensor] = []
     if walks_in_ranks:
@@ -241,8 +241,8 @@ def prepared(
     above, tested, used = x[:0], places[:0], tables(trees, whole)
     if with_top and not walks_in_ranks:
         columns = encoding[4] if whole else encoding[3]
-        if by_row:
-            tested = [columns.index_select(0, used[0][:3].reshape(-1)).reshape(3, count)]
+        if in_chunks:
+            tested = [columns.index_select(0, used[0].reshape(-1)).reshape(tests, count)]
         else:
             above = x.t().index_select(0, columns)
     return x, used, above, starts(x), step, numbers, places, bits, in_rank, tested
@@ -262,7 +262,7 @@ def sums(
 ) -> Tensor:
     """The sums [N, K] of the values of the leaves reached, added in the order of the trees. encoding, trees, ranked, blocks, of_leaves:
     what `pack` returns. sizes: the most rows × trees that take blocks, that walk all levels alike, and that are a group; the fewest rows
-    that are tested by bits; and 1 if rows go one after the other, or 0. steps: see `steps_of`. `always`: the operators do not depend on
+    that are tested by bits; and 1 if rows go in chunks, or 0. steps: see `steps_of`. `always`: the operators do not depend on
     x."""
     values, target, base = of_leaves
     count = trees[0].size(1)
@@ -438,14 +438,14 @@ def _levels_of(op: TreeEnsemble) -> tuple[int, int]:
 
 
 def is_wide(op: TreeEnsemble) -> bool:
-    """Whether many rows of an ensemble go one after the other, as wide.py says."""
-    top, full = _levels_of(op)
-    return top > 1 and wide(len(np.unique(op.feature[op.feature >= 0])), op.n_trees) and not pays(op, full)
+    """Whether many rows of an ensemble go in chunks, as wide.py says."""
+    _top, full = _levels_of(op)
+    return wide(len(np.unique(op.feature[op.feature >= 0])), op.n_trees) and not pays(op, full)
 
 
 def row_bytes(op: TreeEnsemble) -> int:
     """The bytes for one row that make blocks of rows as long as a group of all trees allows, but not shorter than LEAST_ROWS, or
-    LEAST_WIDE if rows go one after the other."""
+    LEAST_WIDE if rows go in chunks."""
     return BLOCK_BYTES // max(AT_ONCE // op.n_trees, LEAST_WIDE if is_wide(op) else LEAST_ROWS)
 
 
@@ -454,24 +454,24 @@ def depths_of(op: TreeEnsemble) -> list[int]:
     return [int(op.depths[first : first + 64].max()) for first in range(0, op.n_trees, 64)]
 
 
-def sizes_now(alike: int, by_row: bool = False) -> list[int]:
-    """`sizes` of `sums`, for eager operators or a trace. alike: the most walks that walk all levels alike; by_row: see `is_wide`. Where
+def sizes_now(alike: int, in_chunks: bool = False) -> list[int]:
+    """`sizes` of `sums`, for eager operators or a trace. alike: the most walks that walk all levels alike; in_chunks: see `is_wide`. Where
     torch.export reads the operators, no choice depends on the number of rows."""
     few = [0, 0] if exporting() else [FEW if tracing() else FEW_EAGER, alike]
-    return [*few, AT_ONCE, MANY, int(by_row)]
+    return [*few, 2 * AT_ONCE if in_chunks else AT_ONCE, MANY, int(in_chunks)]
 
 
 def walker(op: TreeEnsemble) -> Function:
     """The function that computes an ensemble, from the numbers of rows and then `pack(op)`."""
     compute, depths = sums if op.output == "sum" else ids, depths_of(op)
-    steps, by_row = steps_of(max(depths)), is_wide(op)
+    steps, in_chunks = steps_of(max(depths)), is_wide(op)
     ends = itertools.accumulate([ENCODING, TABLES, RANKED, BLOCKS])
     parts = list(itertools.pairwise([0, *ends, None]))
 
     def run(x: Tensor, *parameters: Tensor) -> Tensor:
         encoding, trees, ranked, blocks, of_leaves = (list(parameters[start:end]) for start, end in parts)
         return scripted(compute)(
-            x, encoding, trees, ranked, blocks, depths, of_leaves, sizes_now(ALIKE, by_row), steps, exporting()
+            x, encoding, trees, ranked, blocks, depths, of_leaves, sizes_now(ALIKE, in_chunks), steps, exporting()
         )
 
     return run

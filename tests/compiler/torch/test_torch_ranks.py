@@ -1,4 +1,4 @@
-"""Trees that PyTorch walks in ranks, or row by row."""
+"""Trees that PyTorch walks in ranks, or in chunks of rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hbc.ir.graph import Graph  # noqa: E402
 @BOTH
 @pytest.mark.parametrize(
     ("halvings", "many", "slots", "columns"),
-    [(1 << 20, 1 << 20, 0, 1000), (1 << 20, 0, 1 << 20, 1000), (1 << 20, 0, 50, 1000), (0, 0, 0, 1000), (0, 0, 0, 0)],
-    ids=["ranks", "bits", "few-bits", "numbers", "row-by-row"],
+    [(1 << 20, 1 << 20, 0, 1000), (1 << 20, 0, 1 << 20, 1000), (1 << 20, 0, 50, 1000), (0, 0, 0, 1000), (0, 0, 0, 1)],
+    ids=["ranks", "bits", "few-bits", "numbers", "chunks"],
 )
 @pytest.mark.parametrize("kind", RANDOM)
 def test_walks_of_many_rows_are_the_references(
     name: str, kind: str, halvings: int, many: int, slots: int, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many rows of few columns walk in ranks, if a tree has the levels, and others with numbers, tree by tree or row by row. All have
+    """Many rows of few columns walk in ranks, if a tree has the levels, and others with numbers, all rows or chunks of them. All have
     copies of columns for NaN, and rows without NaN do not make these. With bits, all full levels are tested as a whole, or as many as have
     few different tests."""
     for module, limit, value in (
@@ -45,18 +45,18 @@ def test_walks_of_many_rows_are_the_references(
     op, X = random_ensemble(kind, rows=130)
     op = replace(op, strategy="walk")
     x = matrix("f32" if op.threshold.dtype == np.float32 else "f64", X.shape[1])
-    (in_ranks, *_), parts, by_row = walk.pack(op)[walk.ENCODING + walk.TABLES :], [], []
+    (in_ranks, *_), parts, in_chunks = walk.pack(op)[walk.ENCODING + walk.TABLES :], [], []
     assert bool(len(in_ranks)) == (halvings > 0 and int(op.depths.max()) >= ranked.TOP)
     executable = compiled(Graph((x,), {"predict": (op(x),), "apply": (replace(op, output="leaf")(x),)}), name)
-    original, rows_first = ranked.nodes, wide.row_by_row
+    original, chunks_first = ranked.nodes, wide.by_chunks
     monkeypatch.setattr(walk, "nodes", lambda *given: parts.append(given) or original(*given))
-    monkeypatch.setattr(walk, "row_by_row", lambda *given: by_row.append(given) or rows_first(*given))
+    monkeypatch.setattr(walk, "by_chunks", lambda *given: in_chunks.append(given) or chunks_first(*given))
     whole = np.where(np.isnan(X), X.dtype.type(0.25), X)
     for rows in (X, X[:3], X[:1], X[:0], whole, whole[:3]):
         np.testing.assert_array_equal(executable.run("predict", [rows])[0], op.evaluate(rows))
         np.testing.assert_array_equal(executable.run("apply", [rows])[0], replace(op, output="leaf").evaluate(rows))
     assert name == "torchscript" or bool(parts) == bool(len(in_ranks))
-    assert name == "torchscript" or bool(by_row) == (columns == 0 and int(op.depths.max()) > 1)
+    assert name == "torchscript" or bool(in_chunks) == (columns == 1 and int(op.depths.max()) > 0)
 
 
 def test_bits_take_rows_by_pieces_and_trees_by_groups() -> None:
@@ -77,26 +77,26 @@ def test_bits_take_rows_by_pieces_and_trees_by_groups() -> None:
         np.testing.assert_array_equal(all_at_once.numpy()[:, :203], in_parts.numpy()[:, :203])
 
 
-@pytest.mark.parametrize("near", [0, 1 << 6, 1 << 20])
+@pytest.mark.parametrize("together", [1, 100, 1 << 14])
 @pytest.mark.parametrize("kind", RANDOM)
-def test_rows_walk_one_after_the_other(kind: str, near: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trees of rows by chunks, the last of which is not full. Levels of more than `near` nodes are walked tree by tree."""
+def test_rows_walk_in_chunks(kind: str, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last chunk begins with rows of the one before it. Some trees, or all, test their highest levels together."""
     monkeypatch.setattr(walk, "PADDING", 1 << 9)
     op, X = random_ensemble(kind, rows=203)
     packed = [torch.from_numpy(np.ascontiguousarray(each)) for each in walk.pack(op)]
     encoding, trees = packed[: walk.ENCODING], packed[walk.ENCODING : walk.ENCODING + walk.TABLES]
-    if len(trees[0]) < 3:
-        pytest.skip("trees of one level")
 
-    def arguments(by_row: int) -> tuple[Any, ...]:
+    if len(trees[0]) == 0:
+        pytest.skip("trees without a level")
+
+    def arguments(in_chunks: int) -> tuple[Any, ...]:
         x, used, above, row, step, numbers, places, memory, _, tested = walk.prepared(
-            torch.from_numpy(X), encoding, trees, [torch.empty(0)], [0, 0, walk.AT_ONCE, walk.MANY, by_row], False
+            torch.from_numpy(X), encoding, trees, [torch.empty(0)], [0, 0, walk.AT_ONCE, walk.MANY, in_chunks], False
         )
-        rows = (x, row, tested[0]) if by_row else (x, above, row)
+        rows = (x, tested[0]) if in_chunks else (x, above, row)
         return *rows, used, 1, min(step, op.n_trees), numbers, places, memory
 
-    x, row, tested, *others = arguments(1)
-    found = wide.row_by_row(x, row, tested, *others, chunk=48, near=near)
+    found = wide.by_chunks(*arguments(1), chunk=48, together=together)
     np.testing.assert_array_equal(found.numpy(), walk.behind_full_levels(*arguments(0)).numpy())
 
 
@@ -122,3 +122,15 @@ def test_ranks_are_numbers_of_lesser_edges() -> None:
             found = ranked.ranks(torch.from_numpy(values), torch.from_numpy(ranked.edges_of(thresholds, np.dtype(dtype))))
             expected = [(each[:, None] < some).sum(axis=0) for each, some in zip(thresholds, values, strict=True)]
             np.testing.assert_array_equal(found.numpy(), np.stack(expected))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (48, 130), (203, 17)])
+def test_chunks_are_transposed(dtype: str, shape: tuple[int, int]) -> None:
+    """All bits stay: those of NaN, of zeros of both signs, and of denormal numbers."""
+    numbers = np.random.default_rng(0).integers(0, 256, (*shape, np.dtype(dtype).itemsize), dtype=np.uint8)
+    x = numbers.view(dtype)[..., 0]
+    for given in (x, np.asfortranarray(x)):
+        found = wide.transposed(torch.from_numpy(given))
+        assert found.is_contiguous()
+        np.testing.assert_array_equal(found.numpy().view("u1"), np.ascontiguousarray(x.T).view("u1"))
