@@ -74,6 +74,10 @@ with 28 planes, 3.3 with 308, 3.6 with 725; a forest of 1,000 trees of 842 leave
 of 7.3 (Zen 5). Turns (scan/turns.py) take less. 300 trees of 200 leaves take the same with 28 and 197 planes."""
 PARTS_FOR_FULL_ONES = 0.8
 """The parts that trees of more than 256 leaves have beside the first, for each that the rest would fill."""
+LONG_ROW, LONGER_FROM_MEMORY = 2 << 10, 7
+"""The bytes of a row of which walks without keys read few, each from memory, and how much longer a step takes for rows of twice that size
+and more. A step takes 1 ns over 300 columns, 7 over 940, 8.5 over 1,600 and 9.6 over 2,500 (float32, Zen 4). 20 trees of 200 leaves that
+read 1,661 of 2,000 columns take 2.9 µs a row so, and 0.75 scanned; 100 rows, which the second cache holds, 0.5 and 0.6."""
 COST_OF_HALF, COST_OF_WIDE_HALF = 0.65, 0.75
 """The time of a chunk of 32 rows over that of one of 64, with AVX2 and on Zen 4."""
 COST_OF_PAIR = 0.73
@@ -100,7 +104,9 @@ def walk(s: Shape, rows: int, lone: bool = True) -> Mapping[str, float]:
     together = rows - single
     if lone and s.columns > s.steps:
         levels = -(-s.trees // WALKS) * s.steps / max(s.trees, 1)
-        return leaves | {WITHOUT_KEYS: together * s.steps, ALONE_WITHOUT_KEYS: single * levels}
+        row = s.columns * s.bytes
+        longer = LONGER_FROM_MEMORY * min(beyond(row, LONG_ROW), 1) * min(beyond(rows * row, L2), 1)
+        return leaves | {WITHOUT_KEYS: together * s.steps * (1 + longer), ALONE_WITHOUT_KEYS: single * levels}
     node, steps = 2 * s.bytes, s.steps
     tile = node * 2 * s.splits / max(s.trees, 1) * TREES_IN_TILE
     read = -(-together // WALK_ROWS) * min(2 * s.splits, min(together, WALK_ROWS) * steps)
