@@ -20,7 +20,7 @@ from hbc.compiler.torch.exact import Function, exporting, scripted
 from hbc.compiler.torch.few import BLOCKS, steps_of, sum_of_one_row
 from hbc.compiler.torch.leaves import add_leaves, of_rows, pack_values, totals, trees_at_once
 from hbc.compiler.torch.ranked import ARRAYS as RANKED
-from hbc.compiler.torch.ranked import edges_of, ranks
+from hbc.compiler.torch.ranked import edges_of, ranks, reach_of
 from hbc.compiler.torch.walk import AT_ONCE, ENCODING, TABLES, depths_of, numbered, reached_by_few, sizes_now, walkable
 from hbc.ir.graph import Operator
 from hbc.ir.types import Array
@@ -29,7 +29,7 @@ from hbc.ops.tree_ranks import rank_encode
 
 MOST_LEAVES = 256
 """The largest number of leaves of a tree, since a byte holds the number of a leaf."""
-SPLITS = 11
+SPLITS = 12
 """The number of arrays of `pack` that are `splits` of `sums`. Behind them lies `of_leaves`, and then `nodes`."""
 TREES_AT_ONCE = 64
 """The number of trees whose leaf values are in memory together."""
@@ -61,11 +61,11 @@ def scan(x: Tensor, splits: list[Tensor], counts: list[int], few: int, lanes: in
     """The leaf that each row reaches in each tree, u8[T, N], counted from the left of the tree. splits: see `pack`. They are sorted by
     step, and step s has counts[s] of them. few: the most numbers that searchsorted ranks; below 0, all. lanes:
     LANES, or 1."""
-    columns, edges, missing, plane_column, plane_first, below, planes, least, lo, change, place = splits
+    columns, edges, missing, plane_column, plane_first, below, planes, least, lo, change, place, reach = splits
     values = x.detach().t().index_select(0, columns)  # a third of the time of selecting in rows and transposing then
     nan = values.isnan()
     searched = x.is_cuda or few < 0 or values.numel() <= few
-    rank = torch.searchsorted(edges, values, out_int32=True) if searched else ranks(values, edges.detach())
+    rank = torch.searchsorted(edges, values, out_int32=True) if searched else ranks(values, edges.detach(), reach)
     rank = torch.where(nan, missing, rank)
     rows = (rank.index_select(0, plane_column) - plane_first).clamp(0, 255).to(torch.uint8)
     if below.size(0) > 0:  # copies of some planes, in which NaN has the rank 0
@@ -172,7 +172,7 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
     plane_column i64[P], plane_first i32[P, 1]: the planes of bytes. A plane holds the ranks of a column minus plane_first, as bytes.
     below i64[D]: the planes that are there a second time, with NaN below all ranks.
     planes i64[J], least, lo, change u8[J, 1]: for each split its plane, its rank + 1, its first leaf, and lo xor mid.
-    place i64[T]: the position of each tree, the largest tree first.
+    place i64[T]: the position of each tree, the largest tree first. reach: see `reach_of`.
     of_leaves: what `pack_values` returns, and starts i32[T, 1], the first leaf of each tree.
     nodes: `encoding`, `trees` and `blocks` of hbc.compiler.torch.walk.pack, and i32 the leaf that each number of a node stands for. Nothing
     if the ensemble cannot be walked.
@@ -188,9 +188,10 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
     def byte(values: Array) -> Array:
         return values[by_step, None].astype(np.uint8)
 
+    edges = edges_of(list(ranked.thresholds), op.threshold.dtype)
     splits_and_planes = (
         ranked.column_feature.astype(np.int64),
-        edges_of(list(ranked.thresholds), op.threshold.dtype),
+        edges,
         ranked.missing_rank[:, None].astype(np.int32),
         ranked.plane_column.astype(np.int64),
         ranked.plane_first[:, None].astype(np.int32),
@@ -200,6 +201,7 @@ def pack(op: TreeEnsemble) -> tuple[Array, ...]:
         byte(ranked.split_lo),
         byte(ranked.split_lo ^ ranked.split_mid),
         place.astype(np.int64),
+        reach_of(edges),
     )
     of_leaves = *pack_values(op, ranked.leaves), ranked.leaf_starts[:-1, None]
     if not walkable(op):

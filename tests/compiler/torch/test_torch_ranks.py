@@ -66,7 +66,8 @@ def test_bits_take_rows_by_pieces_and_trees_by_groups() -> None:
         if len(columns) == 0:
             continue
         values = np.where(np.isnan(X), X.dtype.type(0.25), X)[:, columns].T
-        found = ranked.ranks(*(torch.from_numpy(np.ascontiguousarray(each)) for each in (values, edges)))
+        given = values, edges, ranked.reach_of(edges)
+        found = ranked.ranks(*(torch.from_numpy(np.ascontiguousarray(each)) for each in given))
         found += torch.arange(len(columns), dtype=torch.int32)[:, None] * (edges.shape[1] + 1)
         arrays = [torch.from_numpy(each) for each in (slots, bottoms, size, tests)]
         all_at_once, in_parts = (
@@ -110,7 +111,8 @@ def test_bits_are_transposed() -> None:
 
 
 def test_ranks_are_numbers_of_lesser_edges() -> None:
-    """At the edges, beside them, infinite, zeros of both signs, and NaN, which is less than all."""
+    """At the edges, beside them, infinite, zeros of both signs, and NaN, which is less than all. In any order of the columns, and with
+    copies of them."""
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.float64):
         for most in (1, 2, 3, 255, 256, 1000):
@@ -119,9 +121,12 @@ def test_ranks_are_numbers_of_lesser_edges() -> None:
             chosen = [rng.choice(each, 200) for each in thresholds]
             special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0])
             values = np.stack([np.concatenate([some, np.nextafter(some, -np.inf), special]) for some in chosen]).astype(dtype)
-            found = ranked.ranks(torch.from_numpy(values), torch.from_numpy(ranked.edges_of(thresholds, np.dtype(dtype))))
-            expected = [(each[:, None] < some).sum(axis=0) for each, some in zip(thresholds, values, strict=True)]
-            np.testing.assert_array_equal(found.numpy(), np.stack(expected))
+            edges = ranked.edges_of(thresholds, np.dtype(dtype))
+            expected = np.stack([(each[:, None] < some).sum(axis=0) for each, some in zip(thresholds, values, strict=True)])
+            for order, copies in (([0, 1, 2], 0), ([2, 0, 1], 0), ([0, 1, 2, 0, 1, 2], 3)):
+                reach = ranked.reach_of(edges[order[:3]])
+                given = (torch.from_numpy(each) for each in (values[order], edges[order], reach))
+                np.testing.assert_array_equal(ranked.ranks(*given, copies).numpy(), expected[order])
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
