@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hbc.compiler.torch.leaves import ROWS_OF
+from hbc.compiler.torch.leaves import as_rows
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 
@@ -155,7 +155,7 @@ def pack_blocks(
         change.ravel(),
         _meaning(height),
         (2.0 ** np.arange(size)).astype(op.threshold.dtype),
-        (where.T if len(where) >= ROWS_OF else where).ravel(),
+        (where.T if as_rows(len(where)) else where).ravel(),
     )
 
 
