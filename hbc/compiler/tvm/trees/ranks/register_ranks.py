@@ -25,8 +25,10 @@ from hbc.ir.types import Array
 from hbc.ops.tree_ranks import RankedTrees
 
 LEVELS = (6, 8)
+LEVELS_OF_LONG_ROWS = (4, 5)
+"""Further ones for long rows. Elsewhere so much code is not worth it for a few columns."""
 LEVELS_IN_HALVES = (5, 6)
-"""The same with AVX2. A seventh level would take as many instructions as the six before it."""
+"""`LEVELS` with AVX2. A seventh level would take as many instructions as the six before it."""
 LINES = (16, 32, 64)
 """The sizes of a line. The code has the smallest that all columns fit."""
 TOGETHER, TOGETHER_IN_HALVES = 2, 4
@@ -39,7 +41,7 @@ def levels(f: Block, dtype: str) -> tuple[int, ...]:
         return LEVELS_IN_HALVES
     if not f.dialect.wide or dtype not in ("f32", "f64"):
         return ()
-    # f64: a tree of 8 levels would need all registers. Zen 4 (`byte_masks`): line_ranks.py has a search that suits it.
+    # f64: a tree of 8 levels would need all registers. Zen 4 (`byte_masks`) compares into masks too slowly for them.
     return LEVELS if dtype == "f32" and not f.dialect.byte_masks else LEVELS[:1]
 
 
@@ -55,14 +57,17 @@ def kinds(f: Block, ranked: RankedTrees, dtype: str) -> list[tuple[int, int, Arr
     return [kind for kind in found if len(kind[2])]
 
 
-def kinds_by_sign(ranked: RankedTrees, dtype: str, tops: tuple[int, ...]) -> list[tuple[int, int, Array]]:
-    """The same for `SignSearch`, given the levels of its trees. It takes no infinite thresholds: ∞ - ∞ is NaN."""
+def kinds_by_sign(ranked: RankedTrees, dtype: str, more: tuple[int, ...] = ()) -> list[tuple[int, int, Array]]:
+    """The same for `SignSearch`. It takes no infinite thresholds: ∞ - ∞ is NaN. more: the levels of smaller trees.
+
+    Trees of eight levels instead of lines (line_ranks.py): 100 LightGBM trees of 31 leaves over 28 columns take 0.92 of the time, 500
+    0.98, 200 XGBoost trees of depth 6 0.95. Of float64 they would need all registers."""
     if dtype not in ("f32", "f64"):
         return []
     finite = np.array([bool(np.isfinite(thresholds).all()) for thresholds in ranked.thresholds])
     counts = np.array([len(thresholds) for thresholds in ranked.thresholds], np.int64)
     found, least = [], 0
-    for top in tops:
+    for top in (*more, *(LEVELS if dtype == "f32" else LEVELS[:1])):
         found.append((top, 1, np.flatnonzero(finite & (counts >= least) & (counts < 1 << top))))
         least = 1 << top
     return [kind for kind in found if len(kind[2])]
@@ -138,7 +143,8 @@ class RegisterSearch:
 
 class SignSearch:
     """Emits the ranks of columns that trees of `top` levels search by the signs of differences (Zen 4), as bytes. ∞ may have a larger rank
-    than its column has thresholds; so it is above all of them, which is what planes are compared for.
+    than its column has thresholds; so it is above all of them, which is what planes are compared for. But it must not be 255, the byte of
+    NaN that go both ways (planes.py), so that ranks of eight levels are limited.
 
     2,000 columns of up to 31 thresholds take 0.59 µs a row in C, with compares 0.74, and with a tree of six levels 0.94."""
 
@@ -152,6 +158,8 @@ class SignSearch:
         self.rows = min(TOGETHER * self.lanes, self.chunk)
         self.columns, self.places, self.starts = (f.own(array, "i64") for array in (columns, places, starts))
         self.trees, self.missing = f.own(trees, self.dtype), f.own(ranked.missing_rank[columns] + (1 << self.top), "i32")
+        counts = np.array([len(ranked.thresholds[column]) for column in columns], np.int32)
+        self.highest = f.own(counts + (1 << self.top), "i32") if self.top == max(LEVELS) else None
 
     def emit(self, result: Any, numbers: Any, first: Expr, rows: Expr, tile: Expr) -> None:
         """Emit the ranks of the tile's columns for `rows` rows from `first` on, and a few behind them."""
@@ -174,7 +182,10 @@ class SignSearch:
         for part in range(self.rows // lanes):
             value = T.Bind(vector(numbers, at + part * lanes, lanes))
             node = node_below(value, self.top, lambda start: f.constants(self.trees, dtype, tree + start, lanes), dtype, lanes)
-            rank = tirx.Select(tirx.EQ(value, value), tirx.Cast(many("int32", lanes), node), own)
+            rank = tirx.Cast(many("int32", lanes), node)
+            if self.highest is not None:
+                rank = tirx.Min(rank, broadcast(f.constant(self.highest, "i32", place), lanes))
+            rank = tirx.Select(tirx.EQ(value, value), rank, own)
             rank = tirx.Sub(rank, broadcast(tirx.const(128 + (1 << self.top), "int32"), lanes))
             store(result, tirx.Cast(many("uint8", lanes), rank), ranks + part * lanes, lanes)
 

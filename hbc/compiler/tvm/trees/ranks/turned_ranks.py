@@ -26,14 +26,19 @@ from hbc.compiler.tvm.tir.dialect import Expr
 from hbc.compiler.tvm.trees.ranks import line_ranks
 from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK, FEW_ROWS, ColumnTiles
 from hbc.compiler.tvm.trees.ranks.line_ranks import ROWS_STORED, LineSearch
-from hbc.compiler.tvm.trees.ranks.register_ranks import LEVELS, RegisterSearch, SignSearch, kinds, kinds_by_sign
+from hbc.compiler.tvm.trees.ranks.register_ranks import (
+    LEVELS,
+    LEVELS_OF_LONG_ROWS,
+    RegisterSearch,
+    SignSearch,
+    kinds,
+    kinds_by_sign,
+)
 from hbc.ir.graph import Node
 from hbc.ops.tree_ranks import RankedTrees
 
-LEVELS_OF_LONG_ROWS = (4, 5, 6)
-"""The levels of trees for long rows. Elsewhere all have six, since so much code is not worth it for a few columns."""
-FEW_IN_LINES = 8
-"""Long rows have at most one column in so many that lines search: lines would be read for every 16 rows."""
+FEW_LARGE = 8
+"""Long rows have at most one column in so many with more than 63 thresholds, since these are read for every 16 rows."""
 
 
 class TurnedRanks:
@@ -46,13 +51,14 @@ class TurnedRanks:
         """in_bytes: whether ranks are bytes."""
         self.f, dtype = f, x.type.dtype
         by_sign = in_bytes and f.dialect.wide and f.dialect.byte_masks
-        in_registers = kinds_by_sign(ranked, dtype, LEVELS[:1]) if by_sign else kinds(f, ranked, dtype)
+        in_registers = kinds_by_sign(ranked, dtype) if by_sign else kinds(f, ranked, dtype)
         rest = np.setdiff1d(np.arange(len(ranked.thresholds)), [column for kind in in_registers for column in kind[2]])
         in_lines = line_ranks.kinds(f, ranked, dtype, rest)
         self.others = rest[:0] if in_lines else rest
         self.tiles = ColumnTiles(f, x, ranked, np.setdiff1d(np.arange(len(ranked.thresholds)), self.others))
         self.chunk = CHUNK
-        if by_sign and self.tiles.long_rows and FEW_IN_LINES * len(rest) <= len(ranked.thresholds):
+        large = sum(len(thresholds) >= 1 << min(LEVELS) for thresholds in ranked.thresholds)
+        if by_sign and self.tiles.long_rows and FEW_LARGE * large <= len(ranked.thresholds):
             self.chunk = self.tiles.chunk = FEW_ROWS
             in_registers = kinds_by_sign(ranked, dtype, LEVELS_OF_LONG_ROWS)
         trees = [(SignSearch if by_sign else RegisterSearch)(f, ranked, kind, self.tiles) for kind in in_registers]
