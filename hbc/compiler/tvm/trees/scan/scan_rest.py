@@ -43,10 +43,10 @@ TURNED = BYTES_SIDE  # rows whose leaves are turned together
 FULL_LANES = 1.1  # lanes for a split up to which this is always faster than chunks of 64 rows
 MOST_LANES = 1.4  # lanes for a split from which on it gains too little: code for both takes 0.3 s more to compile
 ROWS_BY_LANES = 52  # rows for which both are as fast, times the lanes for a split
-FULL_LANES_IN_HALVES, ROWS_BY_LANES_IN_HALVES, ROWS_BY_LANES_AND_HALF = 1.2, 46, 37
+FULL_LANES_IN_HALVES, ROWS_BY_LANES_IN_HALVES, ROWS_BY_LANES_AND_HALF = 1.2, 49, 37
 """The same where there are chunks of 32 rows (Zen 4). A chunk of 64 takes less time there: 64 rows of 500 trees of 31 leaves 13.2 µs, and
-16.3 in lanes, of 255 leaves 77 and 115. A chunk of 32 takes as long as 37 rows in full lanes, so it is faster than lanes only from 1.2
-lanes for a split on."""
+16.3 in lanes, of 255 leaves 77 and 115. 48 rows of 31 leaves take 12.6 µs in lanes and 13.2 in a chunk, and 50 rows 13.7 and 13.3. A chunk
+of 32 takes as long as 37 rows in full lanes, so it is faster than lanes only from 1.2 lanes for a split on."""
 
 
 def rows_for_lanes(packed: PackedTrees, lanes: PackedLanes, splits: int, chunk: int) -> tuple[int, int] | None:
