@@ -275,12 +275,13 @@ def _least_squares(
 
 
 def chosen(costs: str, factors: dict[str, dict[str, float]], points: Sequence[Point], known: bool) -> list[str]:
-    """The choice of the cost model at each point. `known`: it is told the number of rows; otherwise it chooses for RANGE."""
+    """The choice of the cost model at each point. `known`: it is told the number of rows; otherwise it chooses for RANGE. A fit of few
+    points may find that some work takes no time: a call takes a nanosecond at least."""
     answers = []
     for point in points:
         names = [name for name in point.seconds if name in factors]
         rows = (point.rows,) if known else RANGE
-        answers.append(fastest({n: [estimate(factors[n], work_at(costs, n, point, r)) for r in rows] for n in names}))
+        answers.append(fastest({n: [max(estimate(factors[n], work_at(costs, n, point, r)), 1.0) for r in rows] for n in names}))
     return answers
 
 

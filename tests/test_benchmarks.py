@@ -89,6 +89,14 @@ def test_strategies_run_only_if_they_are_named() -> None:
     assert engines.matching(["hbc:tvm:nonsense"]) == ()
 
 
+def test_work_that_takes_no_time_by_a_fit_of_few_points_is_compared_all_the_same() -> None:
+    model = strategies.Model(4, 30, 16, 10, "f32", 1, False, 255, 0)
+    point = strategies.Point(model, strategies.Shape.of(strategies.ensemble(model)), 10, {"scan": 1e-6, "walk": 1e-6})
+    no_time = {"scan": {"call": 0.0}, "walk": {"call": 5.0}}
+    for known in (True, False):
+        assert strategies.chosen("torch", no_time, [point], known) == ["scan"]
+
+
 def test_a_fit_keeps_strategies_and_backends_that_were_not_measured() -> None:
     """Only the scan of torch was measured here, at twice the time of what is known, for so many rows that none are walked."""
     known = json.loads(strategies.FILE.read_text())
