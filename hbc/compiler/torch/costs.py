@@ -13,7 +13,7 @@ from hbc.compiler.torch.ranked import TOP as RANKED_TOP
 from hbc.compiler.torch.run import BLOCK_BYTES
 from hbc.compiler.torch.scan import FEW as SEARCHED
 from hbc.compiler.torch.scan import LANES, walked_at_most
-from hbc.compiler.torch.walk import ALIKE, AT_ONCE, LEAST_ROWS, levels
+from hbc.compiler.torch.walk import ALIKE, AT_ONCE, AT_ONCE_IN_CHUNKS, LEAST_ROWS, levels
 from hbc.compiler.torch.wide import LEAST_WIDE, wide
 from hbc.ops.tree_ranks import MOST_IN_PLANE
 
@@ -54,7 +54,7 @@ def walk(s: Shape, rows: int, few: int) -> Mapping[str, float]:
     block = max(AT_ONCE // max(s.trees, 1), LEAST_WIDE if in_chunks else LEAST_ROWS)
     if not in_chunks:
         block = min(block, max(BLOCK_BYTES // max(s.columns * s.bytes, 1), LOWERED.least_rows))
-    groups = -(-rows // block) * -(-(min(rows, block) * s.trees) // (2 * AT_ONCE if in_chunks else AT_ONCE))
+    groups = -(-rows // block) * -(-(min(rows, block) * s.trees) // (AT_ONCE_IN_CHUNKS if in_chunks else AT_ONCE))
     walks, below = rows * s.trees, max(s.depth - full, 0)
     counts = {
         "call": 1,

@@ -37,6 +37,8 @@ TOP = 3
 """The number of levels that are tested as a whole. With 2 or 4 a row takes 5 to 15 % longer (500 trees of depth 8)."""
 AT_ONCE = 1 << 17
 """The number of walks (rows × trees) of a group. With a fourth of them the calls of operators take as long as their work."""
+AT_ONCE_IN_CHUNKS = 2 * AT_ONCE
+"""The same where rows go in chunks (wide.py): LEAST_WIDE rows of 500 trees are one group, so that a chunk walks all trees together."""
 PADDING = 4
 """Level d is stored in full while it would have at most so many times as many nodes as the ensemble has leaves."""
 MOST_FULL = 12
@@ -458,7 +460,7 @@ def sizes_now(alike: int, in_chunks: bool = False) -> list[int]:
     """`sizes` of `sums`, for eager operators or a trace. alike: the most walks that walk all levels alike; in_chunks: see `is_wide`. Where
     torch.export reads the operators, no choice depends on the number of rows."""
     few = [0, 0] if exporting() else [FEW if tracing() else FEW_EAGER, alike]
-    return [*few, 2 * AT_ONCE if in_chunks else AT_ONCE, MANY, int(in_chunks)]
+    return [*few, AT_ONCE_IN_CHUNKS if in_chunks else AT_ONCE, MANY, int(in_chunks)]
 
 
 def walker(op: TreeEnsemble) -> Function:

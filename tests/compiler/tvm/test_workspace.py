@@ -26,16 +26,16 @@ CODE = """
 
 define ptr @allocate() {{
   %1 = load ptr, ptr @__TVMBackendAllocWorkspace, align 8, !dbg !67
-  %workspace = tail call ptr %1(i32 1, i32 %dev_id, i64 {bytes}, i32 1, i32 8), !dbg !67
+  %workspace = tail call ptr %1(i32 1, i32 0, i64 {bytes}, i32 1, i32 8), !dbg !67
   ret ptr %workspace
 }}
 
 define i32 @release(ptr %place) {{
   %1 = load ptr, ptr @__TVMBackendFreeWorkspace, align 8
-  %2 = tail call i32 %1(i32 1, i32 %dev_id, ptr nonnull %place)
+  %2 = tail call i32 %1(i32 1, i32 0, ptr nonnull %place)
   ret i32 %2
 }}
-""".replace("%dev_id", "0")
+"""
 """Code that allocates as TVM writes it."""
 
 

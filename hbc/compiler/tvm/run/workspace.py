@@ -1,4 +1,5 @@
-"""The memory of a compiled function, other than its caller's: arrays that are too large for the stack lie one behind the other."""
+"""The memory of a compiled function, other than its caller's: arrays that are too large for the stack lie one behind the other. Where
+they lie: `with_own_workspace` of llvm_ir.py."""
 
 from __future__ import annotations
 

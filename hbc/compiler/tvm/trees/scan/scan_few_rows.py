@@ -441,8 +441,11 @@ class SumLanes(Lanes):
         take 9.3 in place of 11.5 µs (Zen 4)."""
         f, zero, of_group = self.f, tirx.const(0, "int64"), self.packed.together * TREES_IN_VECTOR
         with f.repeat(1) as origin:
-            add = partial(self._add_some if self.output_of is None else self._add_apart, rows, zero, origin)
-            self._clear(origin)
+            if self.output_of is None:
+                add = partial(self._add_some, rows, zero, origin)
+                self._clear(origin)
+            else:
+                add = partial(self._add_apart, rows, zero)
             with f.repeat(self.groups) as group:
                 times = T.Bind(tirx.Select(tirx.LT(zero, group), tirx.const(of_group // TREES_ADDED, "int64"), zero))
                 self._scan(group, rows, origin, origin, Beside(times, partial(add, T.Bind((group - 1) * of_group))))
@@ -463,7 +466,7 @@ class SumLanes(Lanes):
             return
         self._store_places(first, end, rows)
         with f.repeat(self.columns) as column, T.serial(tirx.const(0, "int64"), (end - first) // TREES_ADDED) as some:
-            self._add_apart(rows, column, None, first, some)
+            self._add_apart(rows, column, first, some)
 
     def _store_places(self, first: Expr, end: Expr, rows: int) -> None:
         """Store the rows of `LeafRows` for these lanes and all rows."""
@@ -486,7 +489,8 @@ class SumLanes(Lanes):
         """Add the integers of a column to `total`, for the `some`-th TREES_ADDED lanes from `first` on: those of one row beside each other,
         or those of four rows, lane after lane."""
         lanes = [T.Bind(first + some * TREES_ADDED + i) for i in range(TREES_ADDED)]
-        for leaves in [[self._leaf(lane) for lane in lanes]] if rows == 1 else self._leaves_of_rows(lanes, rows):
+        added = [[self._leaf(lane) for lane in lanes]] if rows == 1 else self._leaves_of_rows(lanes, rows)
+        for leaves in added:
             total = tirx.Add(vector(self.total, origin, TREES_ADDED), self.leaves.integers(leaves, column))
             store(self.total, total, origin, TREES_ADDED)
 
@@ -499,8 +503,9 @@ class SumLanes(Lanes):
         added = tirx.call_llvm_pure_intrin("int64", f"llvm.vector.reduce.add.v{TREES_ADDED}i64", total)
         T.buffer_store(sums, tirx.Add(sums[at], added), [at])
 
-    def _add_apart(self, rows: int, column: Expr, origin: Expr, first: Expr, some: Expr) -> None:
-        """Add the integers of a column to the sums of the outputs that the lanes add to, for the same lanes."""
+    def _add_apart(self, rows: int, column: Expr, first: Expr, some: Expr) -> None:
+        """Add the integers of a column to the sums of the outputs that the lanes add to, for the `some`-th TREES_ADDED lanes from `first`
+        on."""
         f = self.f
         assert self.output_of is not None
         lanes = [T.Bind(first + some * TREES_ADDED + i) for i in range(TREES_ADDED)]
