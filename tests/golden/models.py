@@ -10,11 +10,23 @@ from typing import Any
 import numpy as np
 from estimators import all_cases
 from lightgbm import LGBMClassifier, LGBMRegressor
+from onnx import TensorProto, helper
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier, RandomForestRegressor
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    KBinsDiscretizer,
+    MinMaxScaler,
+    OneHotEncoder,
+    PolynomialFeatures,
+    QuantileTransformer,
+    StandardScaler,
+)
 
 X86 = {"kind": "llvm", "mtriple": "x86_64-linux-gnu"}
 
@@ -22,10 +34,12 @@ TARGETS: dict[str, dict[str, Any]] = {
     "haswell": {**X86, "mcpu": "haswell"},
     "znver4": {**X86, "mcpu": "znver4"},
     "avx512": {**X86, "mcpu": "icelake-server"},
+    "znver5": {**X86, "mcpu": "znver5"},
+    "neon": {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n1"},
     "generic": {**X86, "mcpu": "x86-64"},
     "sm_90": {"kind": "cuda", "arch": "sm_90"},
 }
-"""The processors: AVX2; AVX-512 in two halves, and whole; no vectors but SSE2; a GPU."""
+"""The processors: AVX2; AVX-512 in two halves, and whole; one that walks quickly; ARM; no vectors but SSE2; a GPU."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,74 @@ def _beside_categories() -> tuple[Any, Any]:
     return make_pipeline(columns, RandomForestClassifier(12, max_depth=6, random_state=0)).fit(X, y > 0), X[:100]
 
 
-EVERY = tuple(TARGETS)
+def _turns() -> tuple[Any, Any]:
+    """A forest whose columns have 1,600 thresholds each, and NaN that go both ways."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(-(2**20), 2**20, size=(3000, 8)) / 8
+    y = X[:, 0] + X[:, 1] * np.sign(X[:, 2])
+    X[::7, 3] = np.nan
+    return RandomForestRegressor(40, random_state=0).fit(X, y), X[:100]
+
+
+def _large_trees() -> tuple[Any, Any]:
+    X, y = _steps(8)
+    return ExtraTreesRegressor(400, random_state=0).fit(X, y), X[:100]
+
+
+def _one_hot_sums() -> tuple[Any, Any]:
+    X, y = _steps(8)
+    model = MLPClassifier((64,), max_iter=3, random_state=0)
+    return make_pipeline(KBinsDiscretizer(6), model).fit(X, y > 0), X[:100]
+
+
+def _network(activation: str) -> tuple[Any, Any]:
+    """A network that computes in float32."""
+    X, y = (each.astype(np.float32) for each in _steps(8))
+    return MLPRegressor(hidden_layer_sizes=(8,), activation=activation, max_iter=2, random_state=0).fit(X, y), X[:100]
+
+
+def _normal_quantiles() -> tuple[Any, Any]:
+    """Trees compare products of the quantiles, so these are computed to the last bit, by the C library."""
+    X, y = _steps(8)
+    quantiles = QuantileTransformer(n_quantiles=50, output_distribution="normal")
+    trees = RandomForestClassifier(12, max_depth=4, random_state=0)
+    return make_pipeline(quantiles, PolynomialFeatures(), trees).fit(X, y > 0), X[:100]
+
+
+def _scaled_powers() -> tuple[Any, Any]:
+    X, _ = _steps(8)
+    return make_pipeline(MinMaxScaler((1, 2)), FunctionTransformer(lambda x: x**1.7)).fit(X), X[:100]
+
+
+def _operators_of_onnx() -> tuple[Any, Any]:
+    """Operators that models of the other libraries do not have."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, width]) for name, width in (("x", 8), ("y", 1)))
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["probabilities"]),
+        helper.make_node("ReduceMin", ["probabilities"], ["y"], axes=[1]),
+    ]
+    graph = helper.make_graph(nodes, "operators", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return model, _steps(8)[0][:100].astype(np.float32)
+
+
+def _bins(bins: int) -> tuple[Any, Any]:
+    X, _ = _steps(4)
+    model = KBinsDiscretizer(bins, encode="ordinal", strategy="uniform", subsample=None)
+    return model.fit(X), X[:100]
+
+
+def _neighbours(neighbours: int) -> tuple[Any, Any]:
+    X, y = _steps(6)
+    return KNeighborsRegressor(neighbours, algorithm="brute").fit(X, y), X[:100]
+
+
+def _linear(columns: int) -> tuple[Any, Any]:
+    X, y = _steps(columns)
+    return make_pipeline(StandardScaler(), LinearRegression()).fit(X, y), X[:100]
+
+
+EVERY = ("haswell", "znver4", "avx512", "generic", "sm_90")
 CPUS = ("haswell", "avx512", "generic")
 
 
@@ -95,7 +176,7 @@ TREES = (
     Golden("trees of 31 leaves", lambda: _lightgbm(31, 40), EVERY, ("walk", "scan")),
     Golden("trees of 255 leaves", lambda: _lightgbm(255, 6), CPUS, ("walk", "scan")),
     Golden("trees of 700 leaves", lambda: _lightgbm(700, 3), ("haswell", "avx512"), ("scan", "ranges")),
-    Golden("trees of 4 leaves", lambda: _lightgbm(4, 60), CPUS, ("walk", "scan")),
+    Golden("trees of 4 leaves", lambda: _lightgbm(4, 60), (*CPUS, "neon"), ("walk", "scan")),
     Golden("trees of depth 6", _shallow, ("sm_90",), ("levels",)),
     Golden("forest of vectors in levels", lambda: _forest(6, 3), ("sm_90",), ("levels",)),
     Golden("linked trees of 31 leaves", lambda: _lightgbm(31, 10), ("sm_90",), ("links", "far_links")),
@@ -119,13 +200,33 @@ TREES = (
     Golden("patches of 300 columns", lambda: _lightgbm(31, 150, columns=300), ("avx512",), ("patches",)),
     Golden("classes, a tree each", lambda: _classes(4), CPUS, ("walk", "scan")),
     Golden("thirty classes", lambda: _classes(30), ("haswell", "avx512"), ("scan",)),
+    Golden("two classes", lambda: _classes(2), (*CPUS, "sm_90"), ("auto",)),
     Golden("forest of vectors", lambda: _forest(6, 5), EVERY, ("walk", "scan")),
     Golden("forest of two classes", lambda: _forest(8, 2), ("haswell", "avx512"), ("walk", "scan")),
     Golden("forest behind an imputer and a scaler", _behind_scaler, ("haswell",)),
     Golden("forest behind a scaler and one-hot codes", _beside_categories, ("haswell", "sm_90"), ("auto",)),
     Golden("forest of unlimited depth", lambda: _forest(None, 0), CPUS, ("walk", "scan", "patches")),
+    Golden("forest of limited depth", lambda: _forest(12, 0, trees=30), ("znver5",), ("patches",)),
+    Golden("forest in turns", _turns, ("haswell", "znver4"), ("scan",)),
+    Golden("trees of 64 columns", lambda: _lightgbm(31, 40, columns=64), ("znver4",), ("scan",)),
+    Golden("trees in passes", _large_trees, ("haswell",), ("walk",)),
 )
 """Ensembles of their own, of a size and shape that the table's do not have."""
+
+OTHERS = (
+    Golden("bins of six codes in front of a network", _one_hot_sums, ("haswell", "avx512")),
+    Golden("network of tanh in float32", lambda: _network("tanh"), ("avx512",)),
+    Golden("network of sigmoids in float32", lambda: _network("logistic"), ("avx512", "haswell", "sm_90")),
+    Golden("operators of ONNX", _operators_of_onnx, (*CPUS, "sm_90")),
+    Golden("products of normal quantiles in front of trees", _normal_quantiles),
+    Golden("powers behind a scaler", _scaled_powers, ("avx512", "haswell")),
+    Golden("60 bins", lambda: _bins(60), ("haswell", "avx512")),
+    Golden("1,000 bins", lambda: _bins(1000), ("avx512",)),
+    Golden("15 neighbours", lambda: _neighbours(15), ("haswell", "avx512")),
+    Golden("100 neighbours", lambda: _neighbours(100), ("haswell",)),
+    Golden("scaled linear regression of 40 columns", lambda: _linear(40), ("haswell", "avx512")),
+)
+"""Other models of their own, whose kernels the table's do not need."""
 
 FROM_TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "LGBMClassifier categorical": (CPUS, ("walk", "scan")),
@@ -143,6 +244,8 @@ FROM_TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ColumnTransformer frame with strings and missing values": (("haswell",), ("auto",)),
     "XGBRegressor behind sparse ColumnTransformer": (("haswell",), ("auto",)),
     "PowerTransformer": (CPUS, ("auto",)),
+    "MultinomialNB": (("haswell",), ("auto",)),
+    "DecisionTreeClassifier 4 string classes": (("haswell",), ("auto",)),
     "QuantileTransformer": (("haswell",), ("auto",)),
     "SplineTransformer constant of degree 3": (("haswell",), ("auto",)),
     "KBinsDiscretizer onehot-dense quantile": (("haswell",), ("auto",)),
@@ -153,6 +256,13 @@ FROM_TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "KNeighborsClassifier kd_tree, ties, 9": (("haswell",), ("auto",)),
     "KNNImputer distance": (("haswell",), ("auto",)),
     "RadiusNeighborsClassifier brute, distance": (("haswell",), ("auto",)),
+    "RadiusNeighborsTransformer distance, auto": (("haswell",), ("auto",)),
+    "KNeighborsClassifier brute, minkowski 1.5, weights": (("haswell",), ("auto",)),
+    "KNeighborsClassifier brute, canberra": (("haswell",), ("auto",)),
+    "SVC poly": (("avx512",), ("auto",)),
+    "ModelProto: SVC with probabilities": (("haswell",), ("auto",)),
+    "TargetEncoder of three classes": (("avx512", "haswell"), ("auto",)),
+    "Nystroem chi2": (("haswell",), ("auto",)),
     "LocalOutlierFactor": (("haswell",), ("auto",)),
     "SVC probability, many classes": (("haswell", "avx512", "sm_90"), ("auto",)),
     "MLPClassifier tanh": (CPUS, ("auto",)),
@@ -176,7 +286,7 @@ FROM_TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 def golden_models() -> list[Golden]:
     """Every model with golden programs, in a fixed order."""
     table = {case.name: case for case in all_cases()}
-    found = list(TREES)
+    found = [*TREES, *OTHERS]
     for name, (targets, strategies) in FROM_TABLE.items():
         case = table[name]
         found.append(Golden(name, case.make, targets, strategies, sample=case.sample))
