@@ -11,6 +11,7 @@ from hbc.ops.tree import TreeEnsemble
 
 DIGIT = 6  # bits of a digit: the digits of four trees add up in a byte
 FEWEST_DIGITS, MOST_DIGITS = 4, 9
+EPS = float(np.finfo(np.float64).eps)
 PRECISE = 1 << 20  # units: an integer of this size has been rounded by a millionth of itself at most
 
 
@@ -24,6 +25,7 @@ class FixedPoint:
     total: the sum of a row's integers over all V columns, if it is the same for every row, as it is for probabilities. C is V - 1 then,
     and the last sum follows from the others. None if it differs.
     error: no sum is further from the source's than this.
+    close: where two sums of a row are further apart than this, or a single output is further from 0, the source decides for the same label.
     exact: all sums are exact, here and in the source.
     few: a sum in 1 … few - 1 is too small to be precise to a millionth of its size. 0: there are no such sums.
 
@@ -39,6 +41,7 @@ class FixedPoint:
     base: Array
     total: int | None
     error: float
+    close: float
     exact: bool
     few: int
 
@@ -84,19 +87,27 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     least = _each(np.minimum, integers, tree, n_trees)
     start = np.zeros(op.n_outputs, np.int64)
     start[: op.n_outputs if total is None else -1] = _by_output(op, least)
-    largest = float((_by_output(op, _each(np.maximum, np.abs(values), tree, n_trees)) + np.abs(base)).max())
+    of_trees = _each(np.maximum, np.abs(values), tree, n_trees)
+    largest = float((_by_output(op, of_trees) + np.abs(base)).max())
     exact = (
         np.array_equal(np.ldexp(np.rint(np.ldexp(values, exponent)), -exponent), values)
         and not base.any()
         and largest * 2.0 ** (exponent - _common_zeros(integers)) < 2.0**limits.nmant
     )
-    # Here each leaf is off by a unit at most, or by one unit a column. In the source each partial sum is off by half of its last digit.
-    unit = 2.0**-exponent * (1 if total is None else values.shape[1] + 1)
-    worst = (trees + 1) * (unit + 2 * values.shape[1] * largest * float(limits.eps))
+    # Here each leaf is off by a unit at most, and what is changed by `_balanced` by a unit a column and by what it takes for rounding.
+    unit = 2.0**-exponent
+    if total is not None:
+        unit = (values.shape[1] + 1) * unit + 2 * values.shape[1] * EPS * float(np.abs(values).max())
+    # In the source each partial sum is off by half of its last digit, and so is greater than without rounding.
+    half, eps = float(limits.eps) / 2, float(limits.eps)
+    partial = _by_output(op, of_trees * _still_to_add(op.target)[:, None]) + added * np.abs(base)
+    error = trees * unit + half * float(np.exp(2 * trees * half) * partial.max()) + 2 * EPS * largest
+    # Labels may follow from quotients of sums, or from probabilities: these round, and small differences are lost.
+    close = (1 if op.n_outputs == 1 else 2) * error + 4 * eps * (1 + largest)
     positive = double and not exact and not base.any() and bool((values >= 0).all())
     few = PRECISE * trees if positive and np.ldexp(values.min(initial=np.inf, where=values > 0), exponent) < PRECISE else 0
     addend = _addend(values[:, : integers.shape[1]], integers, exponent)
-    return FixedPoint(exponent, digits, integers - least[tree], start, addend, base, total, worst, exact, few)
+    return FixedPoint(exponent, digits, integers - least[tree], start, addend, base, total, error, close, exact, few)
 
 
 def _exponent(span: float, bits: int, room: int) -> int:
@@ -171,6 +182,15 @@ def _by_output(op: TreeEnsemble, values: Array) -> Array:
     for column in range(values.shape[1]):
         np.add.at(result, op.target + column, values[:, column])
     return result
+
+
+def _still_to_add(target: Array) -> Array:
+    """i64[T]: for each tree, how many trees add to the same outputs from it on. So many partial sums have its value."""
+    order = np.argsort(target, kind="stable")
+    ordered = target[order]
+    count = np.empty(len(order), np.int64)
+    count[order] = np.searchsorted(ordered, ordered, side="right") - np.arange(len(order))
+    return count
 
 
 def _common_zeros(integers: Array) -> int:

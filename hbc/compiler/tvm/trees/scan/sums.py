@@ -38,7 +38,7 @@ class Result:
 
     def __init__(self, f: Block, node: Node, fixed: FixedPoint, again: Any) -> None:
         self.f, self.node, self.again = f, node, again
-        self.scale, self.close = f.number(2.0**-fixed.exponent), f.number(fixed.error)
+        self.scale, self.close = f.number(2.0**-fixed.exponent), f.number(fixed.close)
         self.outputs, self.columns = len(fixed.base), len(fixed.base) if fixed.total is None else fixed.columns
         self.total = None if fixed.total is None else f.size(fixed.total)
         self.few = None if fixed.few == 0 or again is None else f.size(fixed.few)
