@@ -200,6 +200,14 @@ class BoosterOutputs:
         trees, planes = self._trees
         return trees(planes.behind(x))
 
+    def raw_score(self, x: Node) -> Node:
+        """`margin` where it is the result. A link hides rounding errors that show there, so its sums may be `exact` when those of `margin`
+        are not."""
+        if not self.has_trees:
+            return self.margin(x)
+        trees, planes = read_once(_raw_ensemble, self.learner, self.rounds, self.in_place)
+        return trees(planes.behind(x))
+
     def leaves(self, x: Node) -> Node:
         trees, planes = self._trees
         return t.cast(boosting.leaves(trees, planes.behind(x)), "f32")
@@ -250,6 +258,14 @@ def _ensemble(learner: Learner, rounds: tuple[int, int] | None, in_place: bool) 
     ]
     trees = [replace(tree, values=(tree.values + b - b) * w) for tree, b, w in zip(trees, begun, weights, strict=True)]
     return replace(join(trees, learner.base, target), exact=True), planes
+
+
+def _raw_ensemble(learner: Learner, rounds: tuple[int, int] | None, in_place: bool) -> tuple[TreeEnsemble, PlaneTable]:
+    """`_ensemble`, for margins that no link follows. 500 trees take 0.07 s."""
+    trees, planes = read_once(_ensemble, learner, rounds, in_place)
+    if learner.objective in IDENTITY or trees.exact or not order_shows(trees, lambda margins: margins):
+        return trees, planes
+    return replace(trees, exact=True), planes
 
 
 def _order_shows(trees: TreeEnsemble, objective: str) -> bool:
@@ -434,7 +450,10 @@ class Estimator:
         return x if np.isnan(missing) else t.where(t.equal(x, missing), np.float32(np.nan), x)
 
     def margin(self, min_rows: int = 0) -> Node:
-        return self.booster.margin(self.read(in_place=self.booster.has_trees, min_rows=min_rows))
+        return self.booster.margin(self._read_in_place(min_rows))
+
+    def _read_in_place(self, min_rows: int = 0) -> Node:
+        return self.read(in_place=self.booster.has_trees, min_rows=min_rows)
 
     def output(self, min_rows: int = 0) -> Node:
         """The margins through the link, f32[N, K] or f32[N]. A regressor's `predict` returns them, a classifier makes labels from them."""
@@ -445,7 +464,8 @@ class Estimator:
         names = self.model.get_booster().feature_names
         if names and not self.booster.has_trees:
             note_input(Frames(required=True), self.x)  # gblinear makes a DMatrix for every method
-        return {"raw_score": flat(self.margin()), **apply_outputs(self.booster, names, self.read(in_place=False), self.x)}
+        raw = self.booster.raw_score(self._read_in_place())
+        return {"raw_score": flat(raw), **apply_outputs(self.booster, names, self.read(in_place=False), self.x)}
 
 
 @describes("xgboost.Booster")
@@ -458,9 +478,9 @@ def booster(m: Any, x: Node | Frame) -> Result:
     """`predict` of a DMatrix made from X, with all rounds: also with output_margin=True (`raw_score`) and pred_leaf=True (`apply`)."""
     outputs = BoosterOutputs(read_once(read_model, m), asked_of(m, m.num_boosted_rounds()))
     read = _checked(m, outputs.learner, x, allow_inf=False)
-    margin = outputs.margin(read)
+    predicted = flat(link(outputs.learner.objective, outputs.margin(read)))
     leaves = apply_outputs(outputs, m.feature_names, read, x)
-    return {"predict": flat(link(outputs.learner.objective, margin)), "raw_score": flat(margin), **leaves}
+    return {"predict": predicted, "raw_score": flat(outputs.raw_score(read)), **leaves}
 
 
 @converts("xgboost.XGBModel", "xgboost.XGBRegressor", "xgboost.XGBRFRegressor", "xgboost.XGBRanker", frame=True)

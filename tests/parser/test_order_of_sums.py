@@ -99,6 +99,31 @@ def test_models_within_the_contract_are_added_in_any_order(name: str) -> None:
         np.testing.assert_allclose(predictions(compiled, rows), predictions(model, rows), rtol=1e-5, atol=1e-6)
 
 
+MARGINS = {
+    "weight of a class": lambda: classifier(F + NOISE > 0, 500, scale_pos_weight=300),
+    "large steps": lambda: classifier(
+        np.digitize(F, [-1, 1]), 100, learning_rate=1, reg_lambda=0, min_child_weight=0, subsample=0.3
+    ),
+}
+"""Classifiers whose precise margins are outside the contract for some rows, while no probability is."""
+
+
+@pytest.mark.parametrize("name", MARGINS)
+def test_margins_are_added_in_the_order_of_the_source_where_predictions_need_not_be(name: str) -> None:
+    """A link makes 0.5 of margins near 0, where those of large leaves cancel."""
+    model = MARGINS[name]()
+    rows = np.concatenate([X, UNSEEN])
+    for source in (model, model.get_booster()):
+        margins = model.predict(rows, output_margin=True)
+        for backend in installed("torch", "tvm"):
+            compiled = hbc.convert(source, backend)
+            for some in (slice(None), slice(0, 1), slice(0, 33)):
+                np.testing.assert_array_equal(compiled.raw_score(rows[some]), margins[some])
+            if source is model:
+                np.testing.assert_array_equal(compiled.predict(rows), model.predict(rows))
+                np.testing.assert_allclose(predictions(compiled, rows), predictions(model, rows), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", ["one output", "three classes", "two targets", "one column"])
 def test_sums_of_gblinear_have_xgboost_s_bits(case: str, backend: str) -> None:
