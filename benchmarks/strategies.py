@@ -11,10 +11,11 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +28,9 @@ from hbc.builder import Builder
 from hbc.compiler.base import CompileOptions, load_compiler
 from hbc.compiler.costs import (
     ALONE_WITHOUT_KEYS,
+    CALL_WITHOUT_KEYS,
+    FAR_COPIED,
+    FAR_WITHOUT_KEYS,
     FILE,
     FURTHER_PLANE,
     IN_TURN,
@@ -40,6 +44,7 @@ from hbc.compiler.costs import (
     fastest,
     on,
 )
+from hbc.compiler.memory import LINE
 from hbc.ir.graph import Graph, Input
 from hbc.ir.types import N
 
@@ -60,11 +65,13 @@ LONE_SINCE, PAIRS_SINCE, TOPS_SINCE = "2026-11-24 21:59", "2026-11-29 03:22", "2
 TWICE_FROM, TWICE_TO = "2026-11-23 07:20", "2026-11-29 12:55"
 WALKS_SINCE = "2026-11-29 13:55"
 """When tvm's kernels changed (UTC), see `Kernels`."""
+FITS, AS_MEASURED = 6, 0.2
+"""How often all is fitted, and the weight of a point's speed as it was measured; that of its fastest strategy is 1."""
 QUICK_WALKS = ("znver5",)
 """Processors of `Dialect.quick_walks`."""
 FIXED = (FURTHER_PLANE,)
 """Work whose times are not fitted to the grid, though it is there."""
-OF_FEW = (WITHOUT_KEYS, ALONE_WITHOUT_KEYS, IN_TURN)
+OF_FEW = (CALL_WITHOUT_KEYS, WITHOUT_KEYS, FAR_WITHOUT_KEYS, FAR_COPIED, ALONE_WITHOUT_KEYS, IN_TURN)
 """Work that (nearly) only ensembles of FEW_TREES do, besides that OF_ONE_TREE. Its times are fitted to these, and all others without them:
 a time that serves both was wrong for many trees. PyTorch has none, and all its times are fitted to many trees. On Zen 5 they choose well at
 96 % of the points of many trees and 92 % of those of few; fitted to both, at 93 and 90 % (known rows, not other halves)."""
@@ -223,7 +230,29 @@ Times = Mapping[str, Mapping[str, float]]
 
 
 def fit(costs: str, points: Sequence[Point], known: Times = MappingProxyType({})) -> dict[str, dict[str, float]]:
-    """The coefficients in nanoseconds by strategy and kind of work, fitted by non-negative least squares of relative errors.
+    """The coefficients in nanoseconds by strategy and kind of work, fitted to the times of `points`.
+
+    Others use the processor too. Some points were measured while it was half as fast, all strategies alike, since these take turns. No
+    choice depends on that, and so each point's times are brought to its fitted speed, and fitted again."""
+    found = _fit(costs, points, known)
+    for _ in range(FITS - 1):
+        found = _fit(costs, [_at_fitted_speed(costs, point, found) for point in points], known)
+    return found
+
+
+def _at_fitted_speed(costs: str, point: Point, factors: Times) -> Point:
+    """The point with all times multiplied by the same number, so that they fit best. Those far behind the fastest count less."""
+    found = {
+        name: estimate(factors[name], work_at(costs, name, point, point.rows)) for name in point.seconds if name in factors
+    }
+    weights = {name: point.best / point.seconds[name] for name, nanoseconds in found.items() if nanoseconds > 0}
+    logs = sum(weight * math.log(1e-9 * found[name] / point.seconds[name]) for name, weight in weights.items())
+    speed = math.exp(logs / (sum(weights.values()) + AS_MEASURED))
+    return replace(point, seconds={name: seconds * speed for name, seconds in point.seconds.items()})
+
+
+def _fit(costs: str, points: Sequence[Point], known: Times) -> dict[str, dict[str, float]]:
+    """`fit` to the times as they are, by non-negative least squares of relative errors.
 
     Times far behind the fastest count less, since no choice depends on them. Work such as "walk: row and step" is that of another strategy,
     which stands before this one, and has its coefficient; the `known` one if that was not measured. All work of such a strategy is among
@@ -266,11 +295,16 @@ def _least_squares(
     if not used or not names:
         return {}
     times = np.array([1e9 * point.seconds[strategy] for point, _ in used])
-    rest = 1 - np.array([estimate({**others, **dict.fromkeys(names, 0.0)}, row) for _, row in used]) / times
-    weight = np.array([point.best / point.seconds[strategy] for point, _ in used]) ** 0.5
-    matrix = np.array([[row.get(name, 0.0) for name in names] for _, row in used]) * (weight / times)[:, None]
-    scale = np.maximum(matrix.max(axis=0), 1e-300)
-    values = nnls(matrix / scale, weight * rest, maxiter=10_000)[0] / scale
+    rest = np.array([estimate({**others, **dict.fromkeys(names, 0.0)}, row) for _, row in used])
+    weight = np.array([point.best / point.seconds[strategy] for point, _ in used])
+    counts = np.array([[row.get(name, 0.0) for name in names] for _, row in used])
+    estimated = times
+    for _ in range(2):  # relative to the mean of both: twice and half the time are the same error
+        factor = weight / np.sqrt(times * estimated)
+        matrix = counts * factor[:, None]
+        scale = np.maximum(matrix.max(axis=0), 1e-300)
+        values = nnls(matrix / scale, factor * (times - rest), maxiter=10_000)[0] / scale
+        estimated = np.maximum(counts @ values + rest, 1.0)
     return {name: float(f"{value:.3g}") for name, value in zip(names, values, strict=True)}
 
 
@@ -311,10 +345,16 @@ def as_json(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 def from_json(entries: Sequence[dict[str, Any]], kernels: Kernels = Kernels()) -> list[Point]:
     return [
-        Point(Model(**e["model"]), Shape(**e["shape"]), int(rows), {name: t / 1e6 for name, t in times.items()}, kernels)
+        Point(Model(**e["model"]), _shape(e), int(rows), {name: t / 1e6 for name, t in times.items()}, kernels)
         for e in entries
         for rows, times in e["microseconds"].items()
     ]
+
+
+def _shape(entry: dict[str, Any]) -> Shape:
+    """The shape in an entry of `as_json`. Older ones do not have its cache lines: all columns of a row are read, or nearly all lines."""
+    shape, columns = entry["shape"], entry["model"]["columns"]
+    return Shape(**{"lines": min(-(-columns * shape["bytes"] // LINE), shape["columns"])} | shape)
 
 
 def table(measured: dict[str, list[Point]]) -> str:

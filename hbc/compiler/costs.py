@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hbc.compiler.memory import LINE
 from hbc.lazy import record
 from hbc.ops.encoding import Codes
 from hbc.ops.tree import TreeEnsemble
@@ -44,8 +45,16 @@ KEYS_IN_MEMORY = "row and patch of keys in memory"
 """What a visit of a patch takes longer where the keys of a row do not fit in registers. No model of the grid has so many columns. On Zen 5
 100 extra-trees (regressor, 4,000 leaves) take 1.9 µs a row with 784 columns and 1.45 with 256. A sixth of a µs of that are more keys."""
 WITHOUT_KEYS, ALONE_WITHOUT_KEYS = "row and step without keys", "single row and level without keys"
-"""The steps of walks that compare numbers as they stand in a row (lone.py). Nearly all of these walks are of a few trees. Without AVX-512
-the time of the second is a guess."""
+"""The steps of walks that compare numbers as they stand in a row (lone.py). Nearly all of these walks are of a few trees."""
+CALL_WITHOUT_KEYS = "call without keys"
+"""A call of such a walk. It needs no memory for keys: 0.26 µs, and 0.4 with keys (fitted to Zen 4)."""
+FAR_WITHOUT_KEYS, FAR_COPIED = (
+    "row and line without keys, by doublings beyond L2",
+    "row and line of few numbers, by doublings beyond L2",
+)
+"""What such a walk waits for the cache lines of a row where the rows of a call are far away, since nothing asks for a line before a step
+needs it; and a scan that copies numbers one by one, because it reads few of a row. In the grid only rows of a few trees have so many lines
+of which little is read."""
 IN_TURN = "row and patch in turn"
 """What a visit of a patch takes longer where the trees of a row go together and are few, since these visits wait for each other. 1,000 rows
 of one tree of 2,000 leaves over 100 columns take 67 µs by patches, and 33 walked (Zen 5)."""
@@ -95,6 +104,8 @@ class Shape:
     longest: int | None = None
     """The splits of the largest of each 64 trees, sorted by size, added up: what 64 trees that are scanned together take. None: all trees
     have `leaves`, as in the measured grid."""
+    lines: int = 0
+    """The number of cache lines of a row that splits read."""
     sets: int = 0
     """The number of category sets that splits test, where the compiler tests them itself. All together they count as one column."""
 
@@ -121,6 +132,7 @@ class Shape:
             missing=bool((op.missing_left & (op.feature >= 0)).any()),
             narrow=int(((thresholds > 0) & (thresholds <= NARROW)).sum()),
             longest=int((np.sort(op.leaf_counts)[::-64] - 1).sum()),
+            lines=len(np.unique(np.flatnonzero(thresholds) * op.threshold.itemsize // LINE)),
             sets=sets,
         )
 

@@ -20,7 +20,20 @@ import hbc
 from benchmarks import strategies as benchmark
 from benchmarks.grid import DEPTHS, DEPTHS_OF_FEW
 from hbc.compiler.base import CompileOptions, load_compiler
-from hbc.compiler.costs import FILE, RANGE, WITHOUT_AVX512, Shape, choose, duration, estimate, estimates, fastest, on
+from hbc.compiler.costs import (
+    FAR_COPIED,
+    FAR_WITHOUT_KEYS,
+    FILE,
+    RANGE,
+    WITHOUT_AVX512,
+    Shape,
+    choose,
+    duration,
+    estimate,
+    estimates,
+    fastest,
+    on,
+)
 from hbc.ir.graph import Input
 from hbc.ir.types import N
 from hbc.ops.tensor import Concat
@@ -95,6 +108,24 @@ def test_few_trees_over_long_rows_are_scanned() -> None:
     assert compiler.choose_strategy(many, options)[0] == "scan"
     of_hundred, of_more = compiler.estimates(many, options, (100, 1000))["walk"]
     assert of_more > 15 * of_hundred  # the second cache holds 100 rows
+
+
+def test_walks_and_scans_wait_for_lines_of_rows_that_are_far_away() -> None:
+    """Where walks make no keys, and where scans copy few numbers of a row. Seven lines of 100 float32 columns, of which 30 are read."""
+    costs = pytest.importorskip("hbc.compiler.tvm.costs")
+    walk, scan = FAR_WITHOUT_KEYS, FAR_COPIED
+    op = benchmark.ensemble(benchmark.Model(4, 1, 16, 100, "f32", 1, False, 255, 1))
+    shape = Shape.of(op)
+    assert shape.lines == len({feature * 4 // 64 for feature in op.feature if feature >= 0})
+    shape = replace(shape, trees=3, columns=30, lines=7, steps=12)
+    near, far = (costs.strategies()["walk"](shape, rows) for rows in (1_024, 102_400))
+    assert 0 == near[walk] < far[walk] < costs.walk(replace(shape, lines=13), 102_400)[walk]
+    less = costs.walk(replace(shape, steps=2), 102_400)[walk]
+    assert less == pytest.approx(far[walk] * 2 / 5)  # of the seven, two come by themselves
+    assert walk not in costs.walk(shape, 102_400, lone=False)
+    near, far = (costs.strategies()["scan"](shape, rows) for rows in (1_024, 102_400))
+    assert 0 == near[scan] < far[scan]
+    assert costs.scan(replace(shape, columns=60), 102_400)[scan] == 0
 
 
 def test_a_single_leaf_has_estimates_too() -> None:
@@ -252,9 +283,15 @@ def test_the_fit_finds_coefficients_again() -> None:
     }
     measured = points(truth)
     fitted = benchmark.fit("torch", measured)
-    for name, factors in truth.items():
-        for term, value in factors.items():
-            assert fitted[name][term] == pytest.approx(value, rel=0.02), (name, term)
+    terms = [(name, term) for name, factors in truth.items() for term in factors]
+    for name, term in terms:
+        assert fitted[name][term] == pytest.approx(truth[name][term], rel=0.02), (name, term)
+    # Some points were measured while the processor was half as fast: the ratio of two times hardly depends on that.
+    slow = np.where(np.random.default_rng(0).random(len(measured)) < 0.3, 2, 1).tolist()
+    points_then = [replace(p, seconds={n: k * t for n, t in p.seconds.items()}) for p, k in zip(measured, slow, strict=True)]
+    fitted = benchmark.fit("torch", points_then)
+    ratios = [fitted[name][term] / truth[name][term] for name, term in terms]
+    assert max(ratios) < 1.15 * min(ratios)
     judged = benchmark.judged("torch", measured)
     assert (judged["cost model, rows known"] <= benchmark.WITHIN).mean() > 0.95
     assert (judged["always gemm"] <= benchmark.WITHIN).mean() < 0.9

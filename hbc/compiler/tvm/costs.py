@@ -7,10 +7,14 @@ scan, in registers of half the size, takes them three times as long, and a walk 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 
 from hbc.compiler.costs import (
     ALONE_WITHOUT_KEYS,
+    CALL_WITHOUT_KEYS,
+    FAR_COPIED,
+    FAR_WITHOUT_KEYS,
     FURTHER_PLANE,
     IN_TURN,
     KEYS_IN_MEMORY,
@@ -20,6 +24,7 @@ from hbc.compiler.costs import (
     Work,
     beyond,
 )
+from hbc.compiler.memory import LINE
 from hbc.compiler.tvm.plan.plan import ROWS_IN_STATEMENT, WALK_BYTES, WALK_ROWS
 from hbc.compiler.tvm.trees.leaves.leaves import WIDTHS, WIDTHS_IN_PARTS
 from hbc.compiler.tvm.trees.patches.packed_patches import IN_REGISTERS, LANES, MOST_COLUMNS, MOST_IN_REGISTERS, passed
@@ -74,16 +79,15 @@ with 28 planes, 3.3 with 308, 3.6 with 725; a forest of 1,000 trees of 842 leave
 of 7.3 (Zen 5). Turns (scan/turns.py) take less. 300 trees of 200 leaves take the same with 28 and 197 planes."""
 PARTS_FOR_FULL_ONES = 0.8
 """The parts that trees of more than 256 leaves have beside the first, for each that the rest would fill."""
-LONG_ROW, LONGER_FROM_MEMORY = 2 << 10, 7
-"""The bytes of a row of which walks without keys read few, each from memory, and how much longer a step takes for rows of twice that size
-and more. A step takes 1 ns over 300 columns, 7 over 940, 8.5 over 1,600 and 9.6 over 2,500 (float32, Zen 4). 20 trees of 200 leaves that
-read 1,661 of 2,000 columns take 2.9 µs a row so, and 0.75 scanned; 100 rows, which the second cache holds, 0.5 and 0.6."""
 COST_OF_HALF, COST_OF_WIDE_HALF = 0.65, 0.75
 """The time of a chunk of 32 rows over that of one of 64, with AVX2 and on Zen 4."""
 COST_OF_PAIR = 0.73
 """The time of two chunks of 64 rows that are scanned together over that of two alone (Zen 5)."""
 TREES_AT_ONCE = 16
 """The trees of a row that go through patches at once. The visits to patches of fewer trees wait for each other."""
+LINES_AHEAD = 2
+"""The cache lines of a row that the processor brings before code reads them: one tree over 28 float32 columns takes at most 10 ns a row
+longer with rows from memory (Zen 4)."""
 FREE_COLUMNS = 4
 """The columns that take the strategy "select" no time."""
 MEAN_RANGE, MEAN_SHORT_RANGE = 204, 108
@@ -96,21 +100,32 @@ SPLITS_IN_PATCH = 10
 """The splits of a patch, on average."""
 
 
+def _far_lines(s: Shape, rows: int, most: float = math.inf) -> float:
+    """The cache lines of a row for which code waits, at most so many, by the doublings of the lines of all rows beyond L2."""
+    return min(max(s.lines - LINES_AHEAD, 0), most) * beyond(rows * s.lines * LINE, L2)
+
+
 def walk(s: Shape, rows: int, lone: bool = True) -> Mapping[str, float]:
     """The work of walk.py: 16 rows walk a tree together, and all wait for the deepest. Each of the last rows walks up to 16 trees together.
-    lone: whether walks of fewer steps than columns make no keys (lone.py)."""
-    leaves = {"call": 1, "row and tree": rows * s.trees, "row and value of a leaf": rows * s.trees * s.width}
+    lone: whether walks of fewer steps than columns make no keys (lone.py). These wait for the lines of a row that is far away. One tree
+    over 100 float32 columns (seven lines) takes 43 ns a row in calls of 1,000 and 120 in calls of 100,000 at depth 40, 15 and 95 at depth
+    12. 20 trees of 200 leaves over 300 columns (19 lines) take 0.78 µs a row in calls of 10,000, over 1,661 columns (104) 2.4 (Zen 4)."""
+    leaves = {"row and tree": rows * s.trees, "row and value of a leaf": rows * s.trees * s.width}
     single = rows % WALKS
     together = rows - single
     if lone and s.columns > s.steps:
         levels = -(-s.trees // WALKS) * s.steps / max(s.trees, 1)
-        row = s.columns * s.bytes
-        longer = LONGER_FROM_MEMORY * min(beyond(row, LONG_ROW), 1) * min(beyond(rows * row, L2), 1)
-        return leaves | {WITHOUT_KEYS: together * s.steps * (1 + longer), ALONE_WITHOUT_KEYS: single * levels}
+        return leaves | {
+            CALL_WITHOUT_KEYS: 1,
+            WITHOUT_KEYS: together * s.steps,
+            FAR_WITHOUT_KEYS: together * _far_lines(s, rows, s.steps),
+            ALONE_WITHOUT_KEYS: single * levels,
+        }
     node, steps = 2 * s.bytes, s.steps
     tile = node * 2 * s.splits / max(s.trees, 1) * TREES_IN_TILE
     read = -(-together // WALK_ROWS) * min(2 * s.splits, min(together, WALK_ROWS) * steps)
     return leaves | {
+        "call": 1,
         "row and column": rows * (s.columns + COLUMNS_OF_SET * s.sets),
         "row and step": together * steps,
         "row and level of a leaf": together * s.mean_depth * s.trees,
@@ -255,7 +270,9 @@ def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping
             "row and further value of a leaf, trees in lanes": rest * (values - s.trees),
         }
     kernel, counts = ("patches", patches(s, 1)) if in_patches else ("walk", walk(s, 1))
-    return work | {f"{kernel}: {name}": rest * count for name, count in counts.items() if name != "call"}
+    return work | {
+        f"{kernel}: {name}": rest * count for name, count in counts.items() if name not in ("call", CALL_WITHOUT_KEYS)
+    }
 
 
 def _chunks(rows: int, few: int, wide: bool, least: int, pairs: bool = False) -> tuple[int, float, int]:
@@ -297,10 +314,14 @@ def _one_tree_scan(s: Shape, rows: int, wide: bool, least: int) -> Mapping[str, 
 
 def _ranked(s: Shape, ranked: int, wide: bool, least: int, chunks: bool) -> dict[str, float]:
     """The work of finding the ranks of so many rows. Without AVX-512, fewer than `least` rows of a chunk are searched one by one. chunks:
-    whether there are any; only for these are narrow columns ranked in another way."""
+    whether there are any; only for these are narrow columns ranked in another way. Of rows of which less than half is read, numbers are
+    copied one by one, and nothing asks for them before: five trees of 31 leaves over 1,000 columns, most of which they do not read, take
+    0.43 µs a row in calls of 10,000, and 0.10 in calls of 100 (Zen 4)."""
     narrow, planes, bits = s.narrow if chunks else 0, s.planes if wide else s.columns, 8 * s.bytes
     one_by_one = 0 if wide else _searched_alone(ranked, least)
+    copied = chunks and 2 * s.columns * s.bytes < s.lines * LINE  # column_tiles.py
     return {
+        FAR_COPIED: ranked * _far_lines(s, ranked) if copied else 0,
         f"row and column of {bits} bits": (ranked - one_by_one) * (s.columns - narrow),
         f"single row and column of {bits} bits": one_by_one * (s.columns - narrow),
         "row and narrow column": ranked * narrow,
