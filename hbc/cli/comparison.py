@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -44,7 +45,8 @@ def compare(
         try:
             wanted, source_seconds = _timed(source, X)
         except Exception as error:  # whatever the source library raises
-            reason = (str(error) or "no reason given").splitlines()[0]
+            # All lines of the message: scikit-learn names the columns that are missing after the first one.
+            reason = textwrap.shorten(str(error), 300, placeholder=" …") or "no reason given"
             raise ValueError(f"{method}: the source library rejects the data ({type(error).__name__}: {reason})") from error
     found, compiled_seconds = _timed(compiled, X)
     times = (source_seconds, compiled_seconds)

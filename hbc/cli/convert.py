@@ -15,9 +15,9 @@ import hbc
 from hbc.cache.levels import LEVELS
 from hbc.cli import data
 from hbc.cli.models import conversion, is_saved, require_file, require_folder, require_new, source_of
-from hbc.cli.terminal import AsJson, Clock, Device, Quiet, Trust, backends, names_in, print_json, progress, quoted
+from hbc.cli.terminal import AsJson, Clock, Device, Quiet, Trust, backends, names_in, print_json, progress, quoted, size_of
 from hbc.cli.triton import write_triton
-from hbc.compiler.base import BACKENDS, EXPORTS, require_numbers
+from hbc.compiler.base import BACKENDS, EXPORTS, main_method, require_numbers
 from hbc.errors import ArtifactError
 
 WRITTEN = ".hbc, .onnx, .pt, .pt2, .so, .o or .a"
@@ -46,7 +46,7 @@ Target = Annotated[
     str | None,
     typer.Option(
         help="The processor for a .so, .o or .a: x86-64-v2, x86-64-v3 (by default), x86-64-v4, aarch64, native, or TVM's own as JSON. "
-        "For a .hbc file only TVM's own as JSON; --code puts code for one of these processors into it."
+        "A .hbc file takes TVM's own as JSON only; with `hbc convert --code` it gets code for one of these processors."
     ),
 ]
 Name = Annotated[
@@ -175,7 +175,8 @@ def convert(
             compiled.save(output, code=() if code is None else names_in("--code", code))
     if compiled.device != "cpu" and not _has_gpu() and not quiet:
         typer.echo(f"note: this computer has no NVIDIA GPU; {output.name} is for one that has.", err=True)
-    _report(compiled, export_options.get("methods", compiled.methods), model, output, clock, as_json, quiet)
+    held = _held(compiled, suffix, export_options.get("methods", compiled.methods))
+    _report(compiled, held, model, output, code is not None, clock, as_json, quiet)
 
 
 def export(
@@ -260,7 +261,17 @@ def _require_writable(model: Path, output: Path) -> None:
         raise ArtifactError(path=str(output), found="a folder in which no file can be made", expected=expected) from error
 
 
-def _report(compiled: Any, methods: Sequence[str], model: Path, output: Path, clock: Clock, as_json: bool, quiet: bool) -> None:
+def _held(compiled: Any, suffix: str, methods: Sequence[str]) -> Sequence[str]:
+    """Those of the methods that a file holds which was written with this suffix: PyTorch's have no strings, and a .pt2 file has one."""
+    if suffix not in (".pt", ".pt2"):
+        return methods
+    numeric = [name for name in methods if all(node.type.dtype != "str" for node in compiled.graph.outputs[name])]
+    return numeric if suffix == ".pt" else [main_method(numeric)]
+
+
+def _report(
+    compiled: Any, methods: Sequence[str], model: Path, output: Path, has_code: bool, clock: Clock, as_json: bool, quiet: bool
+) -> None:
     size = output.stat().st_size
     if as_json:
         facts = {"backend": compiled.backend, "device": compiled.device, "methods": list(methods)}
@@ -268,17 +279,17 @@ def _report(compiled: Any, methods: Sequence[str], model: Path, output: Path, cl
     elif not quiet:
         held = ", ".join(methods)
         typer.echo(
-            f"{output}: {compiled.info.source} for {compiled.backend} on {compiled.device} ({held}), {size / 1e3:,.1f} kB, "
+            f"{output}: {compiled.info.source} for {compiled.backend} on {compiled.device} ({held}), {size_of(size)}, "
             f"{clock.seconds:.1f} s"
         )
-        typer.echo(f"next: {_next(model, output)}")
+        typer.echo(f"next: {_next(model, output, has_code)}")
 
 
-def _next(model: Path, output: Path) -> str:
+def _next(model: Path, output: Path, has_code: bool) -> str:
     """What the user may want to do with the file."""
     match output.suffix.lower():
         case ".hbc":
-            hint = f"hbc.load({str(output)!r}) in Python"
+            hint = f"hbc.load({str(output)!r}{', trust_code=True' * has_code}) in Python"
             return (
                 hint
                 if is_saved(model)

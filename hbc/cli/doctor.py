@@ -58,7 +58,9 @@ def doctor(as_json: AsJson = False, quiet: Quiet = False) -> None:
             backends[name] = _try_backend(name, available)
         computer = {**_processor(), **_memory(), "GPU": _gpu()}
     kept = store()
-    files = "nothing is kept" if kept is None else str(kept.usage().folder)
+    files = "nothing is kept" if kept is None else str(kept.folder)
+    if kept is not None and not kept.takes():
+        files += " (cannot be written to: each process compiles anew)"
     versions = {"hbc": hbc.__version__, "Python": platform.python_version(), "platform": platform.platform()}
     libraries = {name: _version(name) for name in LIBRARIES}
     if as_json:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import hbc
-from hbc.cli.terminal import AsJson, print_json
+from hbc.cli.terminal import AsJson, print_json, size_of
 from hbc.errors import counted, requires
 
 cache = typer.Typer(no_args_is_help=True, help="Show or delete the compiled code that hbc keeps on disk.")
@@ -25,7 +25,7 @@ def cache_info(as_json: AsJson = False) -> None:
         typer.echo("Nothing is kept: HBC_CACHE is empty, or other users may write to the folder.")
     else:
         usage = kept.usage()
-        typer.echo(f"{usage.folder}: {counted(usage.files, 'file')}, {_size(usage.bytes)} of at most {_size(usage.limit)}")
+        typer.echo(f"{usage.folder}: {counted(usage.files, 'file')}, {size_of(usage.bytes)} of at most {size_of(usage.limit)}")
 
 
 @cache.command("clear")
@@ -36,17 +36,10 @@ def cache_clear() -> None:
         typer.echo("Nothing is kept.")
         return
     usage = kept.clear()
-    typer.echo(f"{usage.folder}: deleted {counted(usage.files, 'file')}, {_size(usage.bytes)}")
+    typer.echo(f"{usage.folder}: deleted {counted(usage.files, 'file')}, {size_of(usage.bytes)}")
     if left := kept.usage().files:
         typer.echo(f"{usage.folder}: {counted(left, 'file')} cannot be deleted, or were written meanwhile", err=True)
         raise typer.Exit(1)
-
-
-def _size(count: int) -> str:
-    """Bytes in the unit in which they are 1 or more, up to MB: "36 bytes", "2.5 kB", "1,073.7 MB"."""
-    if count < 1e3:
-        return counted(count, "byte")
-    return f"{count / 1e3:,.1f} kB" if count < 1e6 else f"{count / 1e6:,.1f} MB"
 
 
 def _store() -> Any:

@@ -106,7 +106,7 @@ def score(
     """Score files of any size with a saved model, in bounded memory. A second start goes on where the first was stopped.
 
     Parquet, Feather (Arrow), CSV and JSON lines. Each input gives one output of the same name, whose rows have the same order. Needs the
-    extra `score`. Exit status: 0 if all is scored, 1 after an error, 2 for a wrong option, 130 after Ctrl-C.
+    extra `score`. Exit status: 0 if all is scored, 1 after an error, 2 for an unknown option, 130 after Ctrl-C.
 
     Examples: `hbc score model.hbc sales/ -o scored/ --methods predict_proba --keep id`, and
     `hbc score model.hbc 's3://bucket/day=*/*.parquet' -o s3://bucket/scored`

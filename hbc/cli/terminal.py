@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hbc.errors import counted
+
 
 def backends() -> list[str]:
     """The names for the shell's completion."""
@@ -66,6 +68,13 @@ def quoted(path: object) -> str:
 def warned(message: object) -> None:
     """Print a warning on stderr."""
     typer.echo(f"hbc: warning: {message}", err=True)
+
+
+def size_of(count: int) -> str:
+    """Bytes in the unit in which they are 1 or more, up to MB: "36 bytes", "2.5 kB", "1,073.7 MB"."""
+    if count < 1e3:
+        return counted(count, "byte")
+    return f"{count / 1e3:,.1f} kB" if count < 1e6 else f"{count / 1e6:,.1f} MB"
 
 
 def print_json(found: Any) -> None:

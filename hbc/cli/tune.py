@@ -10,7 +10,7 @@ import typer
 import hbc
 from hbc.cli import data
 from hbc.cli.models import is_saved, require_file, require_new, source_of
-from hbc.cli.terminal import AsJson, Backend, Device, Quiet, Trust, print_json, progress, row_counts
+from hbc.cli.terminal import AsJson, Backend, Device, Quiet, Trust, print_json, progress, row_counts, size_of
 
 
 def tune(
@@ -62,4 +62,4 @@ def tune(
         typer.echo(str(found))
         typer.echo(f"kept in {found.path}" if found.path else "not kept")
         if output is not None:
-            typer.echo(f"{output}: {found.model!r}, {output.stat().st_size / 1e3:,.1f} kB")
+            typer.echo(f"{output}: {found.model!r}, {size_of(output.stat().st_size)}")

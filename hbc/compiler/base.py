@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -371,6 +371,15 @@ BACKENDS: dict[str, Backend] = {
 ALIASES = {"pytorch": "torch", "torch.jit": "torchscript"}
 EXPORTS = {suffix: name for name, backend in BACKENDS.items() for suffix in backend.exports}
 """Suffix of an exported file → the backend of hbc's that writes it."""
+FORWARD = ("predict_proba", "transform", "predict")
+"""The methods that a module of PyTorch may be called for, the first that it has."""
+
+
+def main_method(methods: Iterable[str]) -> str:
+    """The method that `forward` of a module computes, and that a .pt2 file holds: the first of FORWARD that there is, or else the first
+    of all."""
+    names = list(methods)
+    return next((name for name in FORWARD if name in names), names[0])
 
 
 def require_numbers(place: str, suffix: str, spec: InputSpec, kinds: Kinds) -> None:

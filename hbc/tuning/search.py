@@ -40,7 +40,7 @@ class Tuning:
         width = max(map(len, self.seconds))
         lines = [f"{'µs a call, rows':<{width + 2}}" + "".join(f"{count:>12,}" for count in self.rows)]
         for name, times in self.seconds.items():
-            figures = "".join(f"{1e6 * each:>12,.{1 if each < 1e-4 else 0}f}" for each in times)
+            figures = "".join(f"{1e6 * each:>12,.0f}" if each >= 1e-4 else f"{1e6 * each:>#12.3g}" for each in times)
             lines.append(f"{name:<{max(width + 2, 15)}}{figures}" + "  ← chosen" * (name == self.chosen))
         reasons: dict[str, list[str]] = {}
         for name, reason in self.left_out.items():

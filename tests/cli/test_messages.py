@@ -18,7 +18,7 @@ from test_commands import run
 
 import hbc
 from hbc.cache.store import Store
-from hbc.cli.machine import _size
+from hbc.cli.terminal import size_of
 from hbc.parser.files import DATA, PICKLES
 
 X = np.random.default_rng(0).normal(size=(50, 3))
@@ -80,7 +80,7 @@ def test_the_cache_says_small_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Store(tmp_path / "cache" / "code").put(b"x" * 36)
     assert "1 file, 36 bytes of at most 100.0 kB" in run("cache", "info")
     assert "deleted 1 file, 36 bytes" in run("cache", "clear")
-    assert list(map(_size, (0, 999, 1_000, 999_949, 1 << 20, 1 << 30))) == [
+    assert list(map(size_of, (0, 999, 1_000, 999_949, 1 << 20, 1 << 30))) == [
         "0 bytes",
         "999 bytes",
         "1.0 kB",
@@ -137,3 +137,28 @@ def test_a_file_without_rows_is_said_to_be_empty(tmp_path: Path, name: str, said
         found = run("predict", tmp_path / "m.hbc", tmp_path / "none.csv", ok=said == "predict")
         assert said in found
         assert "object" not in found
+
+
+def test_doctor_says_that_the_cache_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HBC_CACHE", str(tmp_path / "file"))
+    assert "code (cannot be written to: each process compiles anew)" in run("doctor")
+
+
+@pytest.mark.filterwarnings("ignore:.* leaves out methods:UserWarning")
+def test_the_result_leaves_out_what_files_of_pytorch_leave_out(tmp_path: Path) -> None:
+    """It named labels, which the line before had said that the file leaves out, and all methods of a .pt2 file, which has one."""
+    pytest.importorskip("torch")
+    hbc.convert(LogisticRegression().fit(X, np.where(X[:, 0] > 0, "good", "bad")), "numpy").save(tmp_path / "m.hbc")
+    for suffix, held in ((".pt", ["decision_function", "predict_proba", "predict_log_proba"]), (".pt2", ["predict_proba"])):
+        said = run("convert", str(tmp_path / "m.hbc"), "-o", str(tmp_path / f"m{suffix}"), "--json")
+        assert json.loads(said)["methods"] == held
+
+
+def test_the_next_step_uses_the_code_in_the_file(tmp_path: Path) -> None:
+    pytest.importorskip("tvm")
+    hbc.convert(LogisticRegression().fit(X, X[:, 0] > 0), "numpy").save(tmp_path / "m.hbc")
+    path = str(tmp_path / "coded.hbc")
+    assert f"next: hbc.load({path!r}, trust_code=True)" in run(
+        "convert", str(tmp_path / "m.hbc"), "-o", path, "--backend", "tvm", "--code", "x86-64-v3"
+    )

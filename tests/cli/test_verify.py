@@ -207,6 +207,15 @@ def test_data_that_do_not_fit(tmp_path: Path) -> None:
     assert "the source library rejects the data (ValueError: Input X contains NaN." in run(*arguments, status=1)[1]
 
 
+def test_the_source_names_the_columns_that_the_data_lack(tmp_path: Path) -> None:
+    """scikit-learn does so in the lines after the first one of its message."""
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    path, rows = saved(LogisticRegression().fit(X / 1e3, y), tmp_path), tmp_path / "X.csv"
+    X.drop(columns="mean area").to_csv(rows, index=False)
+    said = run("verify", path.with_suffix(".pkl"), path.with_suffix(".hbc"), rows, "--trust", status=1)[1]
+    assert "yet now missing: - mean area" in said
+
+
 NAN, INF = float("nan"), float("inf")
 
 

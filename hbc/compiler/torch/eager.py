@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import torch
 
-from hbc.compiler.base import About, CompileOptions, Compiler
+from hbc.compiler.base import About, CompileOptions, Compiler, main_method
 from hbc.compiler.costs import OneHotCosts, Work, choose, estimates, lowerable
 from hbc.compiler.torch import coupling, ensembles, nearest  # noqa: F401 (they register rules)
 from hbc.compiler.torch.costs import works
 from hbc.compiler.torch.few import FEW_EAGER
-from hbc.compiler.torch.program import Program, main_method
+from hbc.compiler.torch.program import Program
 from hbc.compiler.torch.resident import MemoryOf
 from hbc.compiler.torch.rules import RULES
 from hbc.compiler.torch.run import TorchExecutable, thread_limits

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hbc.compiler.base import main_method
 from hbc.compiler.torch.exact import Function, exporting, scripted, tracing
 from hbc.compiler.torch.products import Products, by_parts
 from hbc.compiler.torch.rules import OUTSIDE_DTYPES, PARAMETERS, ROW_BY_ROW, WORKSPACE, function_of
@@ -182,16 +183,6 @@ def _checked_in_a_trace(x: Tensor, width: int, dtype: torch.dtype, message: str,
     if width >= 0 and (x.dim() != 2 or x.size(1) != width):
         raise ValueError(message)
     return x
-
-
-FORWARD = ("predict_proba", "transform", "predict")
-"""The methods that a module may be called for, the first that it has."""
-
-
-def main_method(methods: Iterable[str]) -> str:
-    """The method that `forward` computes: the first of FORWARD that there is, or else the first of all."""
-    names = list(methods)
-    return next((name for name in FORWARD if name in names), names[0])
 
 
 PRODUCTS = (Linear, Products, t.MatMul)

@@ -562,13 +562,14 @@ class FrameReader:
         if unexpected:
             found.append(f"feature names unseen at fit time: {listed(unexpected)}")
         if missing:
-            found.append(
-                f"feature names seen at fit time, yet now missing: {listed(missing)}" + _in_other_case(missing, unexpected)
-            )
+            alike = _in_other_case(missing, unexpected)
+            found.append(f"feature names seen at fit time, yet now missing: {listed(missing)}{alike}")
         raise InvalidInputError(
             found=" and ".join(found) or "the feature names in another order than they were in fit",
             expected=f"the names {listed(fitted)}, in this order",
-            advice="Select them in that order: X[list(model.feature_names_in_)].",
+            advice="Add the missing ones, or rename the columns that hold them."
+            if missing
+            else "Select them in that order: X[list(model.feature_names_in_)].",
         )
 
 
