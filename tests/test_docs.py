@@ -195,11 +195,12 @@ WITHOUT_EXAMPLES = {
     "hbc.runtime.across.Across",
     "hbc.tuning.search.Tuning",
     "hbc.runtime.origin.Info",
+    "hbc.runtime.schema.Schema",
     "hbc.scoring.run.Summary",
     "hbc.scoring.job.Progress",
 }
-"""What docs/api.md shows without an example in its docstring; docs/quick-start.md, docs/artefacts.md and docs/scoring.md have some. An
-example of Across needs two GPUs: tests/compiler/tvm/run/test_cuda_across.py runs it on emulated ones."""
+"""What docs/api.md shows without an example in its docstring; docs/quick-start.md, docs/artefacts.md, docs/records.md and
+docs/scoring.md have some. An example of Across needs two GPUs: tests/compiler/tvm/run/test_cuda_across.py runs it on emulated ones."""
 
 
 @pytest.mark.every_case

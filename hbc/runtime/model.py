@@ -134,8 +134,8 @@ class CompiledModel(Estimator, Methods):
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns that the model takes (names, dtypes, categories) and the results of its methods: `hbc.runtime.schema.Schema`. It
-        comes from the model itself, also after `hbc.load`."""
+        """The columns that the model takes (names, dtypes, categories) and the results of its methods, as an `hbc.runtime.schema.Schema`.
+        It comes from the model itself, also after `hbc.load`."""
         from hbc.runtime.schema import schema_of  # most models are never asked
 
         return schema_of(self._estimator, self.spec, self.variants, self.variants[self._main])

@@ -38,9 +38,9 @@ class RecordHandle:
     may share a handle.
 
     Example:
-        >>> score = hbc.convert(pipeline).bind_record("predict_proba")
-        >>> score({"age": 31, "town": "Ulm", "pay": None})
-        array([[0.21, 0.79]])
+        >>> score = hbc.convert(forest).bind_record("predict_proba")
+        >>> (score((0.5, 1.0, -1.0, 0.0)) == forest.predict_proba([[0.5, 1.0, -1.0, 0.0]])).all()
+        np.True_
     """
 
     __slots__ = (
