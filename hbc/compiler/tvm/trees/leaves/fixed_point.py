@@ -11,7 +11,7 @@ from hbc.ops.tree import TreeEnsemble
 
 DIGIT = 6  # bits of a digit: the digits of four trees add up in a byte
 FEWEST_DIGITS, MOST_DIGITS = 4, 9
-EPS = float(np.finfo(np.float64).eps)
+EPS = float(np.finfo(np.float64).eps)  # twice what an operation of float64 rounds, over its result
 PRECISE = 1 << 20  # units: an integer of this size has been rounded by a millionth of itself at most
 
 
@@ -98,7 +98,7 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     unit = 2.0**-exponent
     if total is not None:
         unit = (values.shape[1] + 1) * unit + 2 * values.shape[1] * EPS * float(np.abs(values).max())
-    # In the source each partial sum is off by half of its last digit, and so is greater than without rounding.
+    # The source rounds each partial sum by half of its last digit at most. Sums that were rounded up are larger for the next ones: hence exp.
     half, eps = float(limits.eps) / 2, float(limits.eps)
     partial = _by_output(op, of_trees * _still_to_add(op.target)[:, None]) + added * np.abs(base)
     error = trees * unit + half * float(np.exp(2 * trees * half) * partial.max()) + 2 * EPS * largest
