@@ -98,7 +98,7 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     unit = 2.0**-exponent
     if total is not None:
         unit = (values.shape[1] + 1) * unit + 2 * values.shape[1] * EPS * float(np.abs(values).max())
-    # The source rounds each partial sum by half of its last digit at most. Sums that were rounded up are larger for the next ones: hence exp.
+    # The source rounds each partial sum by half of its last digit at most. What was rounded up makes the next sums larger: hence exp.
     half, eps = float(limits.eps) / 2, float(limits.eps)
     partial = _by_output(op, of_trees * _still_to_add(op.target)[:, None]) + added * np.abs(base)
     error = trees * unit + half * float(np.exp(2 * trees * half) * partial.max()) + 2 * EPS * largest
