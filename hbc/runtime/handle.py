@@ -162,7 +162,8 @@ class Answers:
             expected = "no array: the method returns several"
             if self.returned is not None:
                 expected = f"a C-contiguous array, {self.out_dtype}{[len(X), *self.returned]}, as handle.empty(len(X)) makes it"
-            raise InvalidInputError(found=_described(out), expected=expected, where="out")
+            locked = ", read-only" if isinstance(out, ndarray) and not out.flags.writeable else ""
+            raise InvalidInputError(found=_described(out) + locked, expected=expected, where="out")
         result = self.call(X)
         if out is None:
             return result
@@ -181,6 +182,6 @@ class Answers:
 def _described(X: Any) -> str:
     if not isinstance(X, ndarray):
         return f"a {type(X).__name__}"
-    layout = "" if X.flags.c_contiguous else ", not C-contiguous" if X.flags.aligned else ", not aligned"
+    layout = ", not C-contiguous" * (not X.flags.c_contiguous) + ", not aligned" * (not X.flags.aligned)
     kind = "" if type(X) is ndarray else f" ({type(X).__name__})"
     return f"{X.dtype}{list(X.shape)}{kind}{layout}"
