@@ -185,7 +185,9 @@ class CatBoostOutputs:
             trees = [self._nested(tree, dim, leaf_first) for tree in document["trees"]]
         if not trees:
             raise Refusal("it has no trees.", "Fit it with at least one iteration.")
-        return replace(join(trees, np.zeros(dim)), exact=bool(self.bias.any()) and hasattr(self.model, "predict_proba"))
+        # Behind a bias, and for several labels, it is not the largest two sums or the sign of a sum of trees that decide, as scans expect.
+        exact = hasattr(self.model, "predict_proba") and (bool(self.bias.any()) or self.loss in MULTI_LABEL)
+        return replace(join(trees, np.zeros(dim)), exact=exact)
 
     @cached_property
     def _orders(self) -> list[bool]:

@@ -182,11 +182,11 @@ class BoosterOutputs:
     rounds: tuple[int, int] | None = None
     """The rounds of trees that count, from the first to before the second; None: all."""
     in_place: bool = False
-    """Whether margins are those of inplace_predict rather than of a DMatrix. With dart they differ before 3.4, see `_ensemble`."""
+    """Whether margins are those of inplace_predict rather than of a DMatrix. With dart they differ before 3.4, see `_ensembles`."""
 
     @cached_property
-    def _trees(self) -> tuple[TreeEnsemble, PlaneTable]:
-        return read_once(_ensemble, self.learner, self.rounds, self.in_place)
+    def _trees(self) -> tuple[TreeEnsemble, TreeEnsemble, PlaneTable]:
+        return read_once(_ensembles, self.learner, self.rounds, self.in_place)
 
     @property
     def has_trees(self) -> bool:
@@ -197,19 +197,18 @@ class BoosterOutputs:
             if self.rounds is not None and self.rounds[0]:
                 raise Refusal("XGBoost computes gblinear with all of its rounds.", "Leave out iteration_range.")
             return _linear(self.learner, x)
-        trees, planes = self._trees
+        trees, _, planes = self._trees
         return trees(planes.behind(x))
 
     def raw_score(self, x: Node) -> Node:
-        """`margin` where it is the result. A link hides rounding errors that show there, so its sums may be `exact` when those of `margin`
-        are not."""
+        """`margin` where it is the result."""
         if not self.has_trees:
             return self.margin(x)
-        trees, planes = read_once(_raw_ensemble, self.learner, self.rounds, self.in_place)
+        _, trees, planes = self._trees
         return trees(planes.behind(x))
 
     def leaves(self, x: Node) -> Node:
-        trees, planes = self._trees
+        trees, _, planes = self._trees
         return t.cast(boosting.leaves(trees, planes.behind(x)), "f32")
 
 
@@ -226,9 +225,12 @@ def _linear(learner: Learner, x: Node) -> Node:
     return t.sum_(terms, axis=1, ordered=True)
 
 
-def _ensemble(learner: Learner, rounds: tuple[int, int] | None, in_place: bool) -> tuple[TreeEnsemble, PlaneTable]:
-    """The trees of some rounds (None: of all), and the tests for sets of categories that they read as columns behind x. Raises Refusal
-    if there are no trees. The sums are `exact` if XGBoost's order of additions shows in its predictions.
+def _ensembles(
+    learner: Learner, rounds: tuple[int, int] | None, in_place: bool
+) -> tuple[TreeEnsemble, TreeEnsemble, PlaneTable]:
+    """(the trees of some rounds (None: of all), with sums for the link; the same with sums that are results; the tests for sets of
+    categories that they read as columns behind x). Raises Refusal if there are no trees. Sums are `exact` if XGBoost's order of additions
+    shows in what becomes of them: a link may hide rounding errors that show in the sums.
 
     The trees of dart replace each other, so that large values cancel: in another order, or more exactly, sums differed from XGBoost's
     by 2e-5 of their size. Hence `exact`, and the very values that it adds: of a tree's values v and its weight w, v · w in float32. Before
@@ -251,28 +253,26 @@ def _ensemble(learner: Learner, rounds: tuple[int, int] | None, in_place: bool) 
         target = np.zeros_like(target)
     if learner.booster != "dart" and (weights == 1).all():
         ensemble = join(trees, learner.base, target)
-        return replace(ensemble, exact=_order_shows(ensemble, learner.objective)), planes
+        in_sums = order_shows(ensemble, lambda margins: margins)  # 0.07 s for 500 trees
+        for_link = replace(ensemble, exact=_order_shows(ensemble, learner.objective, in_sums))
+        return for_link, for_link if for_link.exact or not in_sums else replace(ensemble, exact=True), planes
     begun = [
         learner.base[k : k + tree.values.shape[1]] if in_place and learner.booster == "dart" else np.float32(0)
         for k, tree in zip(target, trees, strict=True)
     ]
     trees = [replace(tree, values=(tree.values + b - b) * w) for tree, b, w in zip(trees, begun, weights, strict=True)]
-    return replace(join(trees, learner.base, target), exact=True), planes
+    exact = replace(join(trees, learner.base, target), exact=True)
+    return exact, exact, planes
 
 
-def _raw_ensemble(learner: Learner, rounds: tuple[int, int] | None, in_place: bool) -> tuple[TreeEnsemble, PlaneTable]:
-    """`_ensemble`, for margins that no link follows. 500 trees take 0.07 s."""
-    trees, planes = read_once(_ensemble, learner, rounds, in_place)
-    if learner.objective in IDENTITY or trees.exact or not order_shows(trees, lambda margins: margins):
-        return trees, planes
-    return replace(trees, exact=True), planes
-
-
-def _order_shows(trees: TreeEnsemble, objective: str) -> bool:
-    """Whether `predict` must add in XGBoost's order, see `order_shows`. Probabilities of up to 500 trees an output need not: of 19
-    classifiers of 100 or 500 trees, the worst row was off by 0.71 of the contract's tolerance."""
-    if objective in (*LOGIT, *MULTICLASS) and np.bincount(trees.target).max() <= 500:
-        return False
+def _order_shows(trees: TreeEnsemble, objective: str, in_sums: bool) -> bool:
+    """Whether `predict` must add in XGBoost's order, see `order_shows`. in_sums: whether the order shows in the sums themselves."""
+    if objective in IDENTITY:
+        return in_sums
+    if objective in LOGIT and trees.n_outputs > 1:
+        return True  # a label for each output: scans look for sums that nearly tie with others, not with 0
+    if objective in (*LOGIT, *MULTICLASS) and not in_sums:
+        return False  # these links make errors no larger
     x = Input("margins", "f32", (N, trees.n_outputs))()
     # The class numbers of multi:softmax would show nothing but ties.
     graph = Graph((x,), {"predict": (link("multi:softprob" if objective in MULTICLASS else objective, x),)})

@@ -21,7 +21,7 @@ from hbc.parser.front_door import computed_of_dense_only, in_dtype_of
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts, public_name
 from hbc.parser.sklearn.shared.common import checked
-from hbc.parser.sklearn.shared.members import total
+from hbc.parser.sklearn.shared.members import added_in_order, total
 from hbc.parser.sklearn.tree import accepts_nan, read_tree, single
 from hbc.parser.walk import child
 
@@ -86,7 +86,7 @@ def bagging_classifier(m: Any, x: Node) -> Result:
             logs = [_member_log_proba(e, member, classes) for e, member in zip(m.estimators_, members, strict=True)]
             outputs["predict_log_proba"] = t.sub(reduce(_log_add_exp, logs), np.log(count))
     proba = t.div(proba, count)
-    outputs["predict"] = labels(m.classes_, t.argmax(proba, 1))
+    outputs["predict"] = labels(m.classes_, t.argmax(proba if _only_trees(m.estimators_) else added_in_order(proba), 1))
     outputs["predict_proba"] = proba
     # For trees the source adds the exponentials of the members' logarithms, which gives the same number.
     outputs.setdefault("predict_log_proba", t.log(proba))

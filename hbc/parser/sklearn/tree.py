@@ -18,6 +18,7 @@ from hbc.parser.front_door import note_input
 from hbc.parser.labels import labels
 from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.shared.common import checked
+from hbc.parser.sklearn.shared.members import added_in_order
 from hbc.parser.sparsity import is_sparse, may_be_sparse
 
 
@@ -74,7 +75,8 @@ def _classifier(m: Any, x: Node, trees: Sequence[Any], averaged: bool) -> Result
     if len(counts) == 1:
         predict = labels(m.classes_, t.argmax(proba[0], 1))
     else:
-        each = [t.reshape(labels(c, t.argmax(p, 1)), N, 1) for c, p in zip(m.classes_, proba, strict=True)]
+        decisive = [added_in_order(p) for p in proba] if averaged else proba
+        each = [t.reshape(labels(c, t.argmax(p, 1)), N, 1) for c, p in zip(m.classes_, decisive, strict=True)]
         predict = t.concat(each)
     return {
         "predict": predict,

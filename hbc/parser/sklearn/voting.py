@@ -18,6 +18,7 @@ from hbc.parser.registry import Result, converts
 from hbc.parser.sklearn.pipeline import gives_input_to, own_methods, taken_in_order
 from hbc.parser.sklearn.shared.common import hstack
 from hbc.parser.sklearn.shared.members import (
+    added_in_order,
     as_columns,
     columns_of,
     convert_members,
@@ -68,7 +69,7 @@ def voting_classifier(m: Any, x: Node | Frame) -> Result:
     if m.voting == "soft":
         each = [value(e, member, "predict_proba") for e, member in members]
         proba = _average(each, weights)
-        outputs = {"predict": labels(m.classes_, t.argmax(proba, 1)), "predict_proba": proba}
+        outputs = {"predict": labels(m.classes_, t.argmax(added_in_order(proba), 1)), "predict_proba": proba}
         return of_rows_only(m, {**outputs, "transform": t.concat(in_common(each))} if m.flatten_transform else outputs)
     # The members are fitted on class numbers 0, 1, ….
     predicted = [t.cast(node, "i64") for node in joined(members)]

@@ -1,0 +1,78 @@
+"""Labels that do not follow from the two largest sums of one ensemble of trees. There kernels do not see near ties, so the sums that decide
+have the source's bits."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xgboost as xgb
+from backends import installed
+from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, VotingClassifier
+from sklearn.multiclass import OneVsRestClassifier
+
+import hbc
+
+GRID = np.array(list(itertools.product(range(6), repeat=4)), np.float64)
+
+
+def few_trees(seed: int = 0) -> ExtraTreesClassifier:
+    """Its leaves are shares of three rows and more, whose sums often tie."""
+    return ExtraTreesClassifier(6, min_samples_leaf=3, random_state=seed)
+
+
+def weighted() -> VotingClassifier:
+    return VotingClassifier([("a", few_trees(0)), ("b", few_trees(1))], voting="soft", weights=[1, 2])
+
+
+MODELS: dict[str, tuple[Callable[[], Any], int]] = {
+    "several outputs": (few_trees, 2),
+    "votes": (weighted, 2),
+    "one class against the rest": (lambda: OneVsRestClassifier(few_trees()), 3),
+    "forests in bags": (lambda: BaggingClassifier(few_trees(), 5, random_state=0), 2),
+}
+"""name → (the model, how many classes there are)."""
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", MODELS)
+def test_labels_at_ties_are_the_source_s(name: str) -> None:
+    make, classes = MODELS[name]
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X = rng.integers(0, 6, size=(1200, 4)).astype(np.float64)
+        y = rng.integers(0, classes, len(X))
+        model = make().fit(X, np.column_stack([y, X[:, 0] > 2]) if name == "several outputs" else y)
+        for backend in installed("torch", "tvm"):
+            compiled = hbc.convert(model, backend, X[:5], strategy="scan", threads=1)
+            np.testing.assert_array_equal(compiled.predict(GRID), model.predict(GRID))
+
+
+@pytest.mark.parametrize("backend", installed("torch", "tvm"))
+def test_each_of_several_labels_is_compared_with_its_own_threshold(backend: str, tmp_path: Path) -> None:
+    """The first output adds 1e6, some 0.2 and -1e6 in float32, which leaves multiples of 1/16. The others are far from it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4)).astype(np.float32)
+    fitted = xgb.XGBClassifier(n_estimators=3, max_depth=6, n_jobs=1).fit(X, X[:, :3] > 0)
+    document = json.loads(fitted.get_booster().save_raw("json"))
+    trees = document["learner"]["gradient_booster"]["model"]
+    for number, (tree, output) in enumerate(zip(trees["trees"], trees["tree_info"], strict=True)):
+        for node, left in enumerate(tree["left_children"]):
+            if left < 0:
+                small = float(np.float32(0.2 + 0.1 * rng.normal()))
+                value = 50.0 * output if output else (1e6, small, -1e6)[number // 3]
+                tree["base_weights"][node] = tree["split_conditions"][node] = value
+    (tmp_path / "model.json").write_text(json.dumps(document))
+    model = xgb.XGBClassifier()
+    model.load_model(tmp_path / "model.json")
+    expected = model.predict(X)
+    assert 0 < expected[:, 0].mean() < 1
+    compiled = hbc.convert(model, backend, X[:5], strategy="scan", threads=1)
+    for rows in (300, 64, 3, 1):
+        np.testing.assert_array_equal(compiled.predict(X[:rows]), expected[:rows])
+        np.testing.assert_allclose(compiled.predict_proba(X[:rows]), model.predict_proba(X[:rows]), rtol=1e-5, atol=1e-6)
