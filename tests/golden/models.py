@@ -54,10 +54,10 @@ class Golden:
     sample: bool = False
 
 
-def _steps(columns: int) -> tuple[Any, Any]:
+def _steps(columns: int, rows: int = 800, most: int = 500) -> tuple[Any, Any]:
     """Data whose sums are exact in float64, so that every computer fits the same model."""
     rng = np.random.default_rng(0)
-    X = rng.integers(-500, 500, size=(800, columns)) / 8
+    X = rng.integers(-most, most, size=(rows, columns)) / 8
     y = X[:, 0] + X[:, 1] * np.sign(X[:, 2])
     return X, y
 
@@ -97,10 +97,8 @@ def _beside_categories() -> tuple[Any, Any]:
 
 
 def _turns() -> tuple[Any, Any]:
-    """A forest whose columns have 1,600 thresholds each, and NaN that go both ways."""
-    rng = np.random.default_rng(0)
-    X = rng.integers(-(2**20), 2**20, size=(3000, 8)) / 8
-    y = X[:, 0] + X[:, 1] * np.sign(X[:, 2])
+    """A forest whose columns have 6,000 thresholds and more, and NaN that go both ways."""
+    X, y = _steps(8, rows=3000, most=2**20)
     X[::7, 3] = np.nan
     return RandomForestRegressor(40, random_state=0).fit(X, y), X[:100]
 
