@@ -13,7 +13,20 @@ import numpy as np
 import pytest
 import xgboost as xgb
 from backends import installed
-from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, VotingClassifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import (
+    BaggingClassifier,
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+)
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
 
 import hbc
@@ -34,6 +47,8 @@ MODELS: dict[str, tuple[Callable[[], Any], int]] = {
     "several outputs": (few_trees, 2),
     "votes": (weighted, 2),
     "one class against the rest": (lambda: OneVsRestClassifier(few_trees()), 3),
+    "a regressor for each class": (lambda: OneVsRestClassifier(ExtraTreesRegressor(6, min_samples_leaf=3, random_state=0)), 4),
+    "a threshold": (lambda: FixedThresholdClassifier(few_trees(), threshold=0.4), 2),
     "forests in bags": (lambda: BaggingClassifier(few_trees(), 5, random_state=0), 2),
 }
 """name → (the model, how many classes there are)."""
@@ -76,3 +91,32 @@ def test_each_of_several_labels_is_compared_with_its_own_threshold(backend: str,
     for rows in (300, 64, 3, 1):
         np.testing.assert_array_equal(compiled.predict(X[:rows]), expected[:rows])
         np.testing.assert_allclose(compiled.predict_proba(X[:rows]), model.predict_proba(X[:rows]), rtol=1e-5, atol=1e-6)
+
+
+def stacked_forests(X: Any, y: Any) -> StackingClassifier:
+    members = [(str(seed), few_trees(seed).fit(X, y)) for seed in range(2)]
+    return StackingClassifier(members, HistGradientBoostingClassifier(max_iter=10), cv="prefit").fit(X, y)
+
+
+def stacked_boosters(X: Any, y: Any) -> StackingRegressor:
+    member = GradientBoostingRegressor(n_estimators=20, random_state=0).fit(X, y)
+    return StackingRegressor([("a", member)], HistGradientBoostingRegressor(max_iter=10), cv="prefit").fit(X, y)
+
+
+def isotonic(X: Any, y: Any) -> CalibratedClassifierCV:
+    forest = ExtraTreesClassifier(60, min_samples_leaf=3, random_state=0).fit(X, y)
+    return CalibratedClassifierCV(FrozenEstimator(forest), method="isotonic").fit(X, y)
+
+
+@pytest.mark.parametrize("make", [stacked_forests, stacked_boosters, isotonic])
+def test_what_was_fitted_on_sums_of_trees_finds_the_same_sums(make: Callable[[Any, Any], Any]) -> None:
+    """Sums that differ in their last bits may be on two sides of a threshold of the final trees, which are compared in float64."""
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        X = rng.integers(0, 6, size=(1200, 4)).astype(np.float64)
+        model = make(X, rng.integers(0, 2, len(X)))
+        for backend in installed("torch", "tvm"):
+            compiled = hbc.convert(model, backend, X[:5], strategy="scan", threads=1)
+            np.testing.assert_allclose(compiled.predict(GRID), model.predict(GRID), rtol=1e-12)
+            if hasattr(model, "predict_proba"):
+                np.testing.assert_allclose(compiled.predict_proba(GRID), model.predict_proba(GRID), rtol=1e-12)

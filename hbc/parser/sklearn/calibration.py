@@ -15,6 +15,7 @@ from hbc.ops.checks import CheckAgreed
 from hbc.ops.linear import Softmax
 from hbc.parser.frame import Frame, Refusal
 from hbc.parser.labels import labels
+from hbc.parser.order_of_sums import in_order
 from hbc.parser.registry import Outputs, Result, converts, public_name
 from hbc.parser.sklearn.linear import float_type, logistic, normalized
 from hbc.parser.sklearn.pipeline import gives_input_to, own_methods
@@ -152,6 +153,7 @@ def threshold_classifier(m: Any, x: Node | Frame) -> Result:
     score = response(estimator, outputs, method, positive)
     if score is None or len(classes) != 2:
         raise Refusal(f"its estimator has {counted(len(classes), 'class', 'classes')}, expected 2.")
+    (score,) = in_order([score])  # may equal the threshold: of 3,888 rows of six trees, 5 had another label at 0.4
     threshold = m.best_threshold_ if tuned else m.threshold
     if isinstance(threshold, str):
         threshold = 0.5 if method == "predict_proba" else 0.0

@@ -21,7 +21,6 @@ from hbc.parser.release import since
 from hbc.parser.sklearn.pipeline import gives_input_to, taken_in_order
 from hbc.parser.sklearn.shared.common import as_float, checked
 from hbc.parser.sklearn.shared.members import (
-    added_in_order,
     column,
     columns_of,
     constant_rows,
@@ -112,7 +111,6 @@ def one_vs_rest_classifier(m: Any, x: Node | Frame) -> Result:
     kind = m.label_binarizer_.y_type_
     outputs: dict[str, Node] = {}
     if kind == "multiclass":
-        scores = added_in_order(scores)
         if since(1, 8):
             outputs["predict"] = labels(m.classes_, _largest(scores, 0))
         else:  # before, of equal scores the last one wins
@@ -170,8 +168,7 @@ def one_vs_one_classifier(m: Any, x: Node) -> Result:
 def output_code_classifier(m: Any, x: Node | Frame) -> Result:
     """`predict` gives the class whose code c is nearest to the scores y, by max(|y|² - 2 y·c + |c|², 0); the first of equally near ones."""
     code = np.asarray(m.code_book_, np.float64)
-    scores = added_in_order(t.cast(columns_of(_scores(m, _members(m, x))), "f64"))
-    scores = checked(m, scores)  # pairwise_distances_argmin rejects infinities
+    scores = checked(m, t.cast(columns_of(_scores(m, _members(m, x))), "f64"))  # pairwise_distances_argmin rejects infinities
     products = t.matmul(scores, -2.0 * code.T)
     norms = t.sum_(t.mul(scores, scores), 1, keepdims=True)
     distances = t.maximum(t.add(t.add(norms, products), np.sum(code * code, axis=1)), 0.0)
