@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from hbc.arguments import dtype_of, flag, texts
 from hbc.cache.memory import MemoryStore
-from hbc.compiler.base import About
+from hbc.compiler.base import EXPORTS, About
 from hbc.errors import Culprit, UnsupportedOperatorError, shown
 from hbc.ir.graph import Graph
 from hbc.ir.lazy_graph import LazyGraph
@@ -266,8 +266,13 @@ class CompiledModel(Estimator, Methods):
         code: levels of processors to put compiled code for into the file: "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", one or several.
         It has all methods for all dtypes. `hbc.load` uses it only if it is told to trust the file.
 
-        Raises ArtifactError for notes that are not JSON, or if the file cannot be written; ValueError for an unknown level, and for a model
-        whose compiled code cannot be saved (of another backend than tvm, or for GPUs)."""
+        Raises ArtifactError for notes that are not JSON, or if the file cannot be written; ValueError for a suffix of files that `export`
+        writes, for an unknown level, and for a model whose compiled code cannot be saved (of another backend than tvm, or for GPUs)."""
+        name, suffix = os.fspath(path), os.path.splitext(path)[1].lower()
+        if suffix in EXPORTS:
+            raise ValueError(
+                f"found {name!r}, expected a name such as 'model.hbc'. To write a {suffix} file, use export({name!r})."
+            )
         notes = None if metadata is None else noted(metadata)
         levels = texts("code", code, "the name of a level of processors, or several")
         data = self._bytes(notes, flag("compress", compress), self._code(levels))

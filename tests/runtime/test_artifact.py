@@ -76,6 +76,17 @@ def same(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("name", ["model.onnx", "model.PT2"])
+def test_save_refuses_names_of_exported_files(name: str, tmp_path: Path) -> None:
+    """It wrote a .hbc file there without a word."""
+    compiled = hbc.convert(StandardScaler().fit([[0.0], [1.0]]), "numpy")
+    with pytest.raises(ValueError, match=r"expected a name such as 'model.hbc'. To write a .(onnx|pt2) file, use export"):
+        compiled.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    compiled.save(tmp_path / "model")
+    assert hbc.load(tmp_path / "model").methods == compiled.methods
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_save_and_load(name: str, tmp_path: Path) -> None:
     model, data = MODELS[name]()
