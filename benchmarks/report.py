@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hbc.errors import counted
+
 MAIN, SOURCE = "hbc:tvm", "native"
 MARKS = {"exact": "", "inexact": " ≈"}
 NAMED = 30
@@ -138,7 +140,7 @@ def heading(results: dict[str, Any], title: str, legend: str) -> str:
             versions |= found.get("versions", {})
     blas = ", ".join(machine.get("blas", []))
     about = (
-        f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['flags'])}), {machine['memory_gib']} GiB, "
+        f"{machine['processor']}, {counted(machine['cores'], 'core')} ({', '.join(machine['flags'])}), {machine['memory_gib']} GiB, "
         f"{machine['system']}, Python {machine['python']}{', ' + blas if blas else ''}"
     )
     lines = [
