@@ -41,7 +41,7 @@ from hbc.compiler.tvm.trees.pieces.pieces_scan import (
 )
 from hbc.compiler.tvm.trees.ranges.ranges import SIDE, least_rows, short
 from hbc.compiler.tvm.trees.ranges.scanned_rows import rows_for_chunk
-from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK
+from hbc.compiler.tvm.trees.ranks.column_tiles import CHUNK, LONG_ROW, SPARE, SPARE_OF_FEW_ROWS
 from hbc.compiler.tvm.trees.ranks.planes import HALF, LEAST_TOGETHER, ROWS_IN_VECTOR, ROWS_OF_PLANES
 from hbc.compiler.tvm.trees.scan.one_tree_scan import ROWS_ALONE
 from hbc.compiler.tvm.trees.scan.packed_lanes import PAGE, TREES_IN_VECTOR
@@ -235,9 +235,8 @@ def scan(s: Shape, rows: int, wide: bool = True, pairs: bool = False) -> Mapping
     values = trees * s.width
     tables = next(width for width in WIDTHS if leaves <= width) // WIDTHS[0]
     gathered = 0 if wide or leaves <= WIDTHS_IN_PARTS[1] else chunks * values
-    ranked = _ranked(
-        s, rows if in_lanes else rows - rest, wide, ROWS_OF_PLANES + 1 if in_lanes else LEAST_TOGETHER, bool(chunks)
-    )
+    at_once, least_together = (rows, ROWS_OF_PLANES + 1) if in_lanes else (rows - rest, LEAST_TOGETHER)
+    ranked = _ranked(s, at_once, wide, least_together, bool(chunks), wide and not pairs)
     longer = 0.0
     if wide:
         longer = LONGER_FROM_L2 * min(beyond(splits * BYTES_OF_SPLIT, LARGE_MODEL), 1) * beyond(s.planes * EVERY, L1)
@@ -305,21 +304,22 @@ def _one_tree_scan(s: Shape, rows: int, wide: bool, least: int) -> Mapping[str, 
     own = {"row and output": rows * s.outputs, "64 rows": chunks, "single row and step": rest * s.depth}
     return {
         "call": 1,
-        **_ranked(s, rows - rest, wide, LEAST_TOGETHER, bool(chunks)),
+        **_ranked(s, rows - rest, wide, LEAST_TOGETHER, bool(chunks), wide and least == HALF),
         "256 rows and split": together * s.splits,
         "64 rows and split": (chunks - together) * s.splits,
         **{name + OF_ONE_TREE: count for name, count in own.items()},
     }
 
 
-def _ranked(s: Shape, ranked: int, wide: bool, least: int, chunks: bool) -> dict[str, float]:
+def _ranked(s: Shape, ranked: int, wide: bool, least: int, chunks: bool, squares: bool = False) -> dict[str, float]:
     """The work of finding the ranks of so many rows. Without AVX-512, fewer than `least` rows of a chunk are searched one by one. chunks:
-    whether there are any; only for these are narrow columns ranked in another way. Of rows of which less than half is read, numbers are
-    copied one by one, and nothing asks for them before: five trees of 31 leaves over 1,000 columns, most of which they do not read, take
-    0.43 µs a row in calls of 10,000, and 0.10 in calls of 100 (Zen 4)."""
+    whether there are any; only for these are narrow columns ranked in another way. squares: whether long rows are transposed in squares,
+    16 rows at a time (Zen 4). Numbers that are not transposed are copied one by one, and nothing asks for them before: five trees of 31
+    leaves over 1,000 columns, most of which they do not read, take 0.43 µs a row in calls of 10,000, and 0.10 in calls of 100 (Zen 4)."""
     narrow, planes, bits = s.narrow if chunks else 0, s.planes if wide else s.columns, 8 * s.bytes
     one_by_one = 0 if wide else _searched_alone(ranked, least)
-    copied = chunks and 2 * s.columns * s.bytes < s.lines * LINE  # column_tiles.py
+    spare = SPARE_OF_FEW_ROWS if squares and s.lines >= LONG_ROW else SPARE * s.bytes
+    copied = chunks and spare * s.columns < s.lines * LINE  # column_tiles.py
     return {
         FAR_COPIED: ranked * _far_lines(s, ranked) if copied else 0,
         f"row and column of {bits} bits": (ranked - one_by_one) * (s.columns - narrow),

@@ -35,7 +35,8 @@ CASES = [  # features, leaves, trees, digits of thresholds, NaN both ways, step
     (16, 60, 30, 2, False, 1),  # squares, and 6 as well as 8 levels
     (33, 100, 60, 2, True, 1),  # the last square overlaps
     (200, 30, 30, 2, False, 1),  # few thresholds a column
-    (300, 60, 20, 2, True, 7),  # few of the features are compared
+    (300, 60, 20, 2, True, 7),  # few of the features are compared: squares on Zen 4, elsewhere numbers one by one
+    (400, 60, 20, 2, True, 19),  # fewer: numbers one by one
     (130, 60, 200, 4, True, 1),  # long rows, whose columns have 20 to 100 thresholds
     (500, 60, 60, 4, False, 1),  # and few
     (2, 255, 20, 4, True, 1),  # more thresholds than registers hold, ranks of 16 bits: lines of 16

@@ -25,6 +25,11 @@ FEW_ROWS = 16
 """The same where rows are long and Zen 4 searches by signs (register_ranks.py). The processor prefetches 16 streams from memory, but not
 64: to read float32 rows of 2,000 columns takes 0.30 and 0.65 µs a row, with requests of code 0.55. 10,000 rows of 500 LightGBM trees of
 depth 8 over them take 1.3 and 2.1 µs a row."""
+SPARE, SPARE_OF_FEW_ROWS = 2, 28
+"""Rows are transposed in squares if these have at most so many numbers for each that is compared; FEW_ROWS of long rows, if they have at
+most so many bytes. Else numbers are copied one by one. 20,000 float32 rows of 1,000 columns take 0.45 of the time in squares if 60 trees
+compare 295 columns (2.9 numbers for each), 0.64 if 40 trees compare 100 (6.7), but 1.5 if 10 compare 29 (10.5). In groups of 64 rows the
+second ones take 1.2 (AVX2)."""
 LONG_ROW = 4
 """The fewest tiles of a long row, a cache line each. 20 trees of 31 leaves over 64 columns take 0.92 of the time so, 40 over 128 columns
 0.87."""
@@ -39,18 +44,23 @@ class ColumnTiles:
     count: of tiles. size: the columns of a tile. chunk: the rows that are turned together.
     """
 
-    def __init__(self, f: Block, x: Node, ranked: RankedTrees, columns: Array) -> None:
-        """columns i64: the places in `ranked` of those that are wanted."""
+    def __init__(self, f: Block, x: Node, ranked: RankedTrees, columns: Array, few_rows: bool) -> None:
+        """columns i64: the places in `ranked` of those that are wanted. few_rows: whether only FEW_ROWS of long rows are read together."""
         self.f, self.x, self.chunk = f, x, CHUNK
         bits = int(x.type.dtype[1:])
         self.lanes = 512 // bits
         self.features = np.unique(ranked.column_feature[columns]).astype(np.int64)
         array = f.callers_array(x)
-        runs = None if array is None else _runs(self.features, x.type.columns, self.lanes)
-        self.array = None if runs is None else array
+        begins, size = _runs(self.features, x.type.columns, self.lanes)
+        long_rows = few_rows and array is not None and size == self.lanes and len(begins) >= LONG_ROW
+        spare = SPARE_OF_FEW_ROWS * 8 // bits if long_rows else SPARE
+        in_squares = array is not None and x.type.columns >= SMALLEST and 0 < size * len(begins) <= spare * len(self.features)
+        self.array = array if in_squares else None
         """The caller's rows, if they are transposed in squares, with columns that nobody compares too. None: number by number."""
-        if runs is not None:
-            self.begins, self.size = runs
+        if in_squares:
+            if long_rows:
+                self.chunk = FEW_ROWS
+            self.begins, self.size = begins, size
             self.side = min(self.size, f.schedule.register_bits(f.dialect) // bits)
             self._tile = np.maximum(np.searchsorted(self.begins, ranked.column_feature, side="right") - 1, 0)
             self._place = ranked.column_feature - self.begins[self._tile]
@@ -58,11 +68,6 @@ class ColumnTiles:
             self.begins, self.size = np.arange(0, len(self.features), self.lanes, dtype=np.int64), self.lanes
             self._tile, self._place = np.divmod(np.searchsorted(self.features, ranked.column_feature), self.size)
         self.count = len(self.begins)
-
-    @property
-    def long_rows(self) -> bool:
-        """Whether rows take so many cache lines that only FEW_ROWS should be read together."""
-        return self.array is not None and self.size == self.lanes and self.count >= LONG_ROW
 
     def ordered(self, columns: Array) -> tuple[Array, Array, Array]:
         """(some columns, tile after tile; i64[C] their places in their tiles; i64[tiles + 1] the first of each tile)."""
@@ -132,13 +137,10 @@ class ColumnTiles:
                     store(numbers, column, inside + (begin + j) * self.chunk, side)
 
 
-def _runs(features: Array, width: int, most: int) -> tuple[Array, int] | None:
-    """(i64: where runs of features begin that cover the ascending `features` of a matrix of `width`; the size of a run, at most `most`).
-    None where the matrix is too narrow, or where such runs would have more than twice as many features."""
-    if width < SMALLEST:
-        return None
-    size, begins = min(most, 1 << (width.bit_length() - 1)), list[int]()
+def _runs(features: Array, width: int, most: int) -> tuple[Array, int]:
+    """(i64: where runs of features begin that cover the ascending `features` of a matrix of `width`; the size of a run, at most `most`)."""
+    size, begins = min(most, 1 << max(width.bit_length() - 1, 0)), list[int]()
     for feature in features.tolist():
         if not begins or feature >= begins[-1] + size:
             begins.append(min(feature, width - size))
-    return (np.array(begins, np.int64), size) if 0 < size * len(begins) <= 2 * len(features) else None
+    return np.array(begins, np.int64), size

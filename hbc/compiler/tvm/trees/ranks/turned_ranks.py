@@ -55,11 +55,11 @@ class TurnedRanks:
         rest = np.setdiff1d(np.arange(len(ranked.thresholds)), [column for kind in in_registers for column in kind[2]])
         in_lines = line_ranks.kinds(f, ranked, dtype, rest)
         self.others = rest[:0] if in_lines else rest
-        self.tiles = ColumnTiles(f, x, ranked, np.setdiff1d(np.arange(len(ranked.thresholds)), self.others))
-        self.chunk = CHUNK
         large = sum(len(thresholds) >= 1 << min(LEVELS) for thresholds in ranked.thresholds)
-        if by_sign and self.tiles.long_rows and FEW_LARGE * large <= len(ranked.thresholds):
-            self.chunk = self.tiles.chunk = FEW_ROWS
+        few_rows = by_sign and FEW_LARGE * large <= len(ranked.thresholds)
+        self.tiles = ColumnTiles(f, x, ranked, np.setdiff1d(np.arange(len(ranked.thresholds)), self.others), few_rows)
+        self.chunk = self.tiles.chunk
+        if self.chunk == FEW_ROWS:
             in_registers = kinds_by_sign(ranked, dtype, LEVELS_OF_LONG_ROWS)
         trees = [(SignSearch if by_sign else RegisterSearch)(f, ranked, kind, self.tiles) for kind in in_registers]
         self.rows = min((tree.rows for tree in trees), default=ROWS_STORED)
