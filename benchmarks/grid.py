@@ -19,6 +19,8 @@ LEAVES = (31, 255, 4096)
 """The largest numbers of leaves of a tree. 2^depth limits them too, and MOST_LEAVES limits the leaves of a whole model."""
 FEW_TREES, DEPTHS_OF_FEW, LEAVES_OF_FEW = (1, 3), (2, 4, 6, 8, 10, 12, 15, 20, 30, 40), (15, 63, 255, 1000, 4096)
 """The grid of a few trees, which libraries grow deeper: one of 255 leaves over 8 columns had depth 18."""
+WIDE, DEPTHS_OF_WIDE, TREES_OF_WIDE, LEAVES_OF_WIDE = (300, 1000, 2000), (4, 6, 8), (1, 3, 10, 100, 500), (31, 255)
+"""The grid of long rows. Many of them come from memory, and a few trees read few of their columns."""
 MOST_LEAVES = 1 << 18
 DIFFERENT = 24
 """The number of trees that are grown. Further trees are copies of these with other columns."""
@@ -41,13 +43,18 @@ class Model:
 
 
 def grid() -> list[Model]:
-    """All models, in a random order with a fixed seed. Most have 28 columns, float32 and one output. Models of few trees come last."""
+    """All models, in a random order with a fixed seed. Most have 28 columns, float32 and one output. Models of few trees come behind the
+    others, and those of long rows last."""
     random = np.random.default_rng(SEED)
     models = _models(random, itertools.product(DEPTHS, TREES, LEAVES), {10: 0.2, 28: 0.6, 100: 0.2}, 0)
     few = _models(
         random, itertools.product(DEPTHS_OF_FEW, FEW_TREES, LEAVES_OF_FEW), {4: 0.2, 10: 0.2, 28: 0.4, 100: 0.2}, len(models)
     )
-    return models + few
+    seeds = len(models) + len(few)
+    wide = _models(
+        random, itertools.product(DEPTHS_OF_WIDE, TREES_OF_WIDE, LEAVES_OF_WIDE), dict.fromkeys(WIDE, 1 / len(WIDE)), seeds
+    )
+    return models + few + wide
 
 
 def _models(

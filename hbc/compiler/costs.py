@@ -48,13 +48,14 @@ WITHOUT_KEYS, ALONE_WITHOUT_KEYS = "row and step without keys", "single row and 
 """The steps of walks that compare numbers as they stand in a row (lone.py). Nearly all of these walks are of a few trees."""
 CALL_WITHOUT_KEYS = "call without keys"
 """A call of such a walk. It needs no memory for keys: 0.26 µs, and 0.4 with keys (fitted to Zen 4)."""
-FAR_WITHOUT_KEYS, FAR_COPIED = (
+FAR_WITHOUT_KEYS, FAR_COPIED, FAR_SELECTED = (
     "row and line without keys, by doublings beyond L2",
     "row and line of few numbers, by doublings beyond L2",
+    "row and line, by doublings beyond L2",
 )
 """What such a walk waits for the cache lines of a row where the rows of a call are far away, since nothing asks for a line before a step
-needs it; and a scan that copies numbers one by one, because it reads few of a row. In the grid only rows of a few trees have so many lines
-of which little is read."""
+needs it; a scan that copies numbers one by one, because it reads few of a row; and the strategy "select" over long rows. In the grid only
+rows of a few trees have so many lines of which little is read."""
 IN_TURN = "row and patch in turn"
 """What a visit of a patch takes longer where the trees of a row go together and are few, since these visits wait for each other. 1,000 rows
 of one tree of 2,000 leaves over 100 columns take 67 µs by patches, and 33 walked (Zen 5)."""

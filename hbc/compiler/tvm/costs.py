@@ -14,6 +14,7 @@ from hbc.compiler.costs import (
     ALONE_WITHOUT_KEYS,
     CALL_WITHOUT_KEYS,
     FAR_COPIED,
+    FAR_SELECTED,
     FAR_WITHOUT_KEYS,
     FURTHER_PLANE,
     IN_TURN,
@@ -88,6 +89,8 @@ TREES_AT_ONCE = 16
 LINES_AHEAD = 2
 """The cache lines of a row that the processor brings before code reads them: one tree over 28 float32 columns takes at most 10 ns a row
 longer with rows from memory (Zen 4)."""
+LINES_OF_STREAM = 13
+"""The same for vectors of 16 rows (strategy "select"): rows of 100 columns, of float64 too, take no longer from memory."""
 FREE_COLUMNS = 4
 """The columns that take the strategy "select" no time."""
 MEAN_RANGE, MEAN_SHORT_RANGE = 204, 108
@@ -100,9 +103,10 @@ SPLITS_IN_PATCH = 10
 """The splits of a patch, on average."""
 
 
-def _far_lines(s: Shape, rows: int, most: float = math.inf) -> float:
-    """The cache lines of a row for which code waits, at most so many, by the doublings of the lines of all rows beyond L2."""
-    return min(max(s.lines - LINES_AHEAD, 0), most) * beyond(rows * s.lines * LINE, L2)
+def _far_lines(s: Shape, rows: int, most: float = math.inf, ahead: int = LINES_AHEAD) -> float:
+    """The cache lines of a row for which code waits, at most so many, by the doublings of the lines of all rows beyond L2. ahead: the lines
+    that come by themselves."""
+    return min(max(s.lines - ahead, 0), most) * beyond(rows * s.lines * LINE, L2)
 
 
 def walk(s: Shape, rows: int, lone: bool = True) -> Mapping[str, float]:
@@ -332,12 +336,14 @@ def _ranked(s: Shape, ranked: int, wide: bool, least: int, chunks: bool, squares
 
 def select(s: Shape, rows: int) -> Mapping[str, float]:
     """The work of the strategy "select": every choice of every tree, for vectors of 16 rows. A last one that is not full takes longer. The
-    first columns hardly count: 10,000 rows of 14 splits take 0.5 ns each over 4 columns, and 2.6 over 11 (Zen 5)."""
+    first columns hardly count: 10,000 rows of 14 splits take 0.5 ns each over 4 columns, and 2.6 over 11 (Zen 5). Lines that are far away
+    do: a tree of 16 leaves over 15 lines of 2,000 columns takes 15 ns a row in calls of 1,000, and 105 in calls of 100,000 (Zen 4)."""
     vectors, last = divmod(rows, ROWS_IN_STATEMENT)
     choices = s.splits * (1 if s.numbers else s.width)
     return {
         "call": 1,
         "row and column": rows * max(s.columns - FREE_COLUMNS, 0),
+        FAR_SELECTED: rows * _far_lines(s, rows, ahead=LINES_OF_STREAM),
         "16 rows and choice": vectors * choices,
         "last rows and choice": choices if last else 0,
         "16 rows": vectors,
