@@ -158,16 +158,17 @@ def _member_sets(modes: Array, values: Array | None) -> dict[int, Array]:
 
 def aggregated(nodes: Nodes, x: Node, function: str, base: Array) -> Node:
     """y[N, K] = the sum, average, minimum or maximum over the trees of the weights of the leaves reached, plus base[K]; in x's dtype."""
+    if len(base) not in (0, nodes.n_outputs):
+        raise Refusal(f"it has {len(base)} base values for {nodes.n_outputs} outputs.")
     if function in ("SUM", "AVERAGE"):
-        scores, has = _sums(nodes, x)
+        count = len(nodes.roots) if function == "AVERAGE" else 1
+        scores, has = _sums(nodes, x, base=base * count if base.any() else 0.0)
         if function == "AVERAGE":
             scores = t.div(scores, float(len(nodes.roots)))
     elif function in ("MIN", "MAX"):
         scores, has = _extremes(nodes, x, largest=function == "MAX"), _presence(nodes, x)
     else:
         raise Refusal(f"its aggregate function is {function!r}.")
-    if len(base) not in (0, nodes.n_outputs):
-        raise Refusal(f"it has {len(base)} base values for {nodes.n_outputs} outputs.")
     scores = t.add(scores, base) if base.any() else scores
     return scores if has is None else t.where(has, scores, 0.0)
 
@@ -180,15 +181,15 @@ def _always(nodes: Nodes) -> Array:
     return np.asarray(np.logical_and.reduceat(filled, starts, axis=0).any(axis=0))
 
 
-def _sums(nodes: Nodes, x: Node, *, exact: bool = False) -> tuple[Node, Node | None]:
+def _sums(nodes: Nodes, x: Node, *, exact: bool = False, base: Array | float = 0.0) -> tuple[Node, Node | None]:
     """(the sums of the weights of the leaves that a row reaches [N, K], whether the row has a score bool[N, K]). The second is None if all
-    rows have all scores. A single output has a score in any case."""
+    rows have all scores. A single output has a score in any case. `exact`, `base`: see `ensemble`."""
     if nodes.n_outputs == 1 or _always(nodes).all():
-        operator, read = ensemble(nodes, x, exact=exact)
+        operator, read = ensemble(nodes, x, exact=exact, base=base)
         return operator(read), None
     counted = np.concatenate([nodes.weights, nodes.scored.astype(nodes.weights.dtype)], axis=1)
     both = replace(nodes, weights=counted, scored=np.concatenate([nodes.scored, nodes.scored], axis=1))
-    operator, read = ensemble(both, x, exact=exact)
+    operator, read = ensemble(both, x, exact=exact, base=np.append(base, np.zeros(nodes.n_outputs)) if np.ndim(base) else base)
     found = operator(read)
     sums, counts = (t.take(found, half, axis=1) for half in np.split(np.arange(2 * nodes.n_outputs), 2))
     return sums, t.less(0.0, counts)
@@ -209,7 +210,9 @@ def _extremes(nodes: Nodes, x: Node, *, largest: bool) -> Node:
             weights = np.where(nodes.scored[:, k : k + 1], weights, weights.dtype.type(neutral))
         operator, read = ensemble(replace(nodes, weights=weights, scored=np.ones_like(weights, bool)), x)
         count = operator.n_trees
-        each = replace(operator, target=np.arange(count, dtype=np.int32), base=np.zeros(count, operator.base.dtype))
+        each = replace(
+            operator, target=np.arange(count, dtype=np.int32), base=np.zeros(count, operator.base.dtype), exact=False
+        )
         columns.append(reduce(each(read), axis=1, keepdims=True))
     return t.concat(columns)
 
