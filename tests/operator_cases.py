@@ -24,7 +24,7 @@ from hbc.ops.columns import Categorize, Rank, SelectColumns, TakeByColumn
 from hbc.ops.coupling import ClassProducts, PairSums, PairwiseCoupling
 from hbc.ops.curves import BSplines, Interpolate, InterpolateBothWays, NormalQuantile, OnLines
 from hbc.ops.encoding import Lookup, OneHot
-from hbc.ops.functions import CLogarithm, CPower, Function, Polynomial
+from hbc.ops.functions import CExponential, CLogarithm, CPower, Function, Polynomial
 from hbc.ops.hashed_categories import HashedValues, HashText, chained
 from hbc.ops.linear import Linear, Logistic, LogSoftmax, Softmax, TableSum
 from hbc.ops.median import WeightedMedian
@@ -381,7 +381,7 @@ CASES["Linear"] = [
 ]
 CASES["Softmax"] = [(Softmax(), [rows(dtype, 4)]) for dtype in FLOATS] + [(Softmax(), [rows("f64", 24).reshape(ROWS, 3, 8)])]
 CASES["LogSoftmax"] = [(LogSoftmax(), [rows(dtype, 4)]) for dtype in FLOATS]
-CASES["Logistic"] = [(Logistic(), [rows(dtype, 4)]) for dtype in FLOATS]
+CASES["Logistic"] = [(Logistic(exact), [rows(dtype, 4)]) for dtype in FLOATS for exact in (False, True)]
 TOLERANCES["Linear"] = SUMS
 CASES["TableSum"] = [
     (TableSum(summable(dtype, width)[:20]), [indices(places, 20, codes)])
@@ -430,7 +430,8 @@ CASES["Binarize"] += [(Binarize(2, "i64"), [rows("i64", 3)])]
 CASES["CPower"] = [(CPower(exponent), [rows("f64", 3)]) for exponent in (3.0, 1 / 3, 1.5, -0.5)]
 TOLERANCES["CPower"] = FUNCTIONS  # torch and ONNX Runtime have other powers. test_neighbors.py compares tvm's bits.
 CASES["CLogarithm"] = [(CLogarithm(), [rows("f64", 3)])]
-TOLERANCES["CLogarithm"] = FUNCTIONS
+CASES["CExponential"] = [(CExponential(), [rows(dtype, 3)]) for dtype in FLOATS]
+TOLERANCES["CLogarithm"] = TOLERANCES["CExponential"] = FUNCTIONS
 CASES["Function"] = [(Function(name), [rows("f32", 3)]) for name in ("log", "log1p", "sqrt", "exp", "expm1", "tanh")]
 CASES["Function"] += [(Function(name), [rows("f64", 3)]) for name in ("log_abs", "log1p_abs", "sin", "cos", "log2", "log10")]
 CASES["Function"] += [(Function("power", exponent=exponent), [rows("f64", 3)]) for exponent in (3.0, -1.5)]

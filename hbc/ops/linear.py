@@ -11,6 +11,7 @@ from hbc.ir.magnitudes import magnitudes
 from hbc.ir.rows import Rows
 from hbc.ir.types import Array, TensorType, require, type_of
 from hbc.ops import tensor as t
+from hbc.ops.functions import CExponential, by_c_library
 
 
 @operator
@@ -113,7 +114,11 @@ class Softmax(Operator):
 
 @operator
 class Logistic(Operator):
-    """y = 1 / (1 + e^-x); float dtype kept. It is 0 where e^-x overflows, so that its logarithm is -inf (scipy.special.expit)."""
+    """y = 1 / (1 + e^-x); float dtype kept. It is 0 where e^-x overflows, so that its logarithm is -inf (scipy.special.expit).
+
+    `exact`: in compiled code that calls the C library, the exponential is this library's, as it is in the source."""
+
+    exact: bool = False
 
     columnwise = True
     probability = True
@@ -125,10 +130,11 @@ class Logistic(Operator):
 
     def evaluate(self, x: Array) -> Array:
         one = x.dtype.type(1)
-        return one / (one + np.exp(-x))
+        return one / (one + (by_c_library("exp", -x) if self.exact else np.exp(-x)))
 
     def lower(self, x: Node) -> Node:
-        return t.div(1.0, t.add(t.exp(t.neg(x)), 1.0))
+        exp = CExponential() if self.exact else t.exp
+        return t.div(1.0, t.add(exp(t.neg(x)), 1.0))
 
 
 @operator

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
 import numpy as np
 
 from hbc.ir.graph import Graph, Node, Operator, topological
-from hbc.ir.rewrite import substitute
+from hbc.ir.rewrite import rewrite, substitute
 from hbc.ir.types import ATOL, RTOL, Array
 from hbc.ops.tree import TreeEnsemble
 
 ROWS = 1024
 
 
-def in_order(nodes: Sequence[Node], chosen: Callable[[TreeEnsemble], bool] = lambda _: True) -> list[Node]:
-    """The nodes, computed from sums with the source's bits of all ensembles that are `chosen`."""
+def in_order(nodes: Sequence[Node], among: Collection[Node] | None = None) -> list[Node]:
+    """The nodes, computed from sums of trees with the source's bits: of all ensembles, or of those `among`."""
     exact: dict[Node, Node] = {}
     for node in topological(nodes):
-        if _in_any_order(node.op) and chosen(node.op):
+        if _in_any_order(node.op) and (among is None or node in among):
             exact[node] = replace(node.op, exact=True)(*substitute(node.inputs, exact))
     return substitute(nodes, exact)
 
@@ -31,22 +31,22 @@ def _in_any_order(op: Operator) -> TypeGuard[TreeEnsemble]:
 
 
 def in_order_before_jumps(graph: Graph) -> Graph:
-    """The graph, in which every operator that `jumps` is computed from sums with the source's bits.
+    """The graph, in which methods have the source's bits of all sums of trees from which they compute an operator that `jumps`.
 
     A final tree, a bin or an isotonic step was fitted on the very sums of the members, so that its thresholds lie between two of these,
     or at one. Of 6,000 rows behind two GradientBoostingClassifiers, a HistGradientBoostingClassifier took 297 to other leaves with
-    strategy="scan", and a QuantileTransformer gave 1,243 other numbers. Sums that are results too are added in any order there.
+    strategy="scan", and a QuantileTransformer gave 1,243 other numbers. Methods that return such sums themselves add in any order.
     """
-    of_sums: set[Node] = set()
-    jumping: dict[Node, Node] = {}
-    for node in graph.nodes:
-        behind = not of_sums.isdisjoint(node.inputs)
-        if behind and node.op.jumps:
-            jumping[node] = node.op(*in_order(substitute(node.inputs, jumping)))
-        if behind or _in_any_order(node.op):
-            of_sums.add(node)
-    outputs = {method: tuple(substitute(group, jumping)) for method, group in graph.outputs.items()}
-    return Graph(graph.inputs, outputs) if jumping else graph
+    outputs, changed = {}, False
+    for method, group in graph.outputs.items():
+        before: set[Node] = set()
+        for node in reversed(list(topological(group))):
+            if node.op.jumps or node in before:
+                before.update(node.inputs)
+        some = any(_in_any_order(node.op) for node in before)
+        outputs[method] = tuple(in_order(group, before)) if some else group
+        changed = changed or some
+    return rewrite(Graph(graph.inputs, outputs), lambda node: None) if changed else graph  # methods share equal nodes
 
 
 def order_shows(trees: TreeEnsemble, predict: Callable[[Array], Array]) -> bool:

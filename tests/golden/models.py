@@ -12,9 +12,9 @@ from estimators import all_cases
 from lightgbm import LGBMClassifier, LGBMRegressor
 from onnx import TensorProto, helper
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier, RandomForestRegressor, StackingClassifier
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -27,6 +27,7 @@ from sklearn.preprocessing import (
     QuantileTransformer,
     StandardScaler,
 )
+from sklearn.tree import DecisionTreeClassifier
 
 X86 = {"kind": "llvm", "mtriple": "x86_64-linux-gnu"}
 
@@ -118,6 +119,16 @@ def _network(activation: str) -> tuple[Any, Any]:
     """A network that computes in float32."""
     X, y = (each.astype(np.float32) for each in _steps(8))
     return MLPRegressor(hidden_layer_sizes=(8,), activation=activation, max_iter=2, random_state=0).fit(X, y), X[:100]
+
+
+def _probabilities_before_a_tree() -> tuple[Any, Any]:
+    """A tree compares a logistic function, so that it is computed to the last bit, by the C library."""
+    X, y = _steps(3)
+    member = LogisticRegression().fit(X, y > 0)
+    member.coef_, member.intercept_ = np.array([[0.5, -0.25, 1.0]]), np.array([0.125])
+    stack = StackingClassifier([("a", member)], DecisionTreeClassifier(max_depth=2, random_state=0), cv="prefit").fit(X, y > 0)
+    stack.final_estimator_.fit(np.arange(32)[:, None] / 32, np.arange(32) // 8 % 2)
+    return stack, X[:100]
 
 
 def _normal_quantiles() -> tuple[Any, Any]:
@@ -217,6 +228,7 @@ OTHERS = (
     Golden("network of sigmoids in float32", lambda: _network("logistic"), ("avx512", "haswell", "sm_90")),
     Golden("operators of ONNX", _operators_of_onnx, (*CPUS, "sm_90")),
     Golden("products of normal quantiles in front of trees", _normal_quantiles),
+    Golden("a logistic function in front of a tree", _probabilities_before_a_tree),
     Golden("powers behind a scaler", _scaled_powers, ("avx512", "haswell")),
     Golden("60 bins", lambda: _bins(60), ("haswell", "avx512")),
     Golden("1,000 bins", lambda: _bins(1000), ("avx512",)),

@@ -21,7 +21,7 @@ from hbc.ops.columns import Categorize, SelectColumns
 from hbc.ops.curves import NormalQuantile
 from hbc.ops.encoding import OneHot
 from hbc.ops.functions import Function
-from hbc.ops.linear import Linear
+from hbc.ops.linear import Linear, Logistic
 from hbc.ops.scaling import Standardize
 from hbc.optimizer.columns.simplify import FoldConstants, MergeColumns, RemoveChecks
 from hbc.optimizer.host import PlaceFunctions
@@ -122,6 +122,13 @@ PICTURES = [
         lambda x: stump()(NormalQuantile()(x)),
         lambda x: stump()(NormalQuantile(exact=True)(x)),
     ),
+    Picture(
+        "also its exponential",
+        PlaceFunctions(CallsC()),
+        lambda x: stump()(Logistic()(x)),
+        lambda x: stump()(Logistic(exact=True)(x)),
+    ),
+    Picture("not behind trees", PlaceFunctions(CallsC()), lambda x: Logistic()(stump()(x)), None),
     Picture(
         "but not that of other computers",
         PlaceFunctions(CallsC(), CompileOptions(elsewhere=True)),

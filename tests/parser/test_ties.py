@@ -18,6 +18,7 @@ from sklearn.ensemble import (
     BaggingClassifier,
     ExtraTreesClassifier,
     ExtraTreesRegressor,
+    GradientBoostingClassifier,
     GradientBoostingRegressor,
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -120,3 +121,26 @@ def test_what_was_fitted_on_sums_of_trees_finds_the_same_sums(make: Callable[[An
             np.testing.assert_allclose(compiled.predict(GRID), model.predict(GRID), rtol=1e-12)
             if hasattr(model, "predict_proba"):
                 np.testing.assert_allclose(compiled.predict_proba(GRID), model.predict_proba(GRID), rtol=1e-12)
+
+
+def stacked_probabilities(X: Any, y: Any) -> StackingClassifier:
+    members = [(str(k), GradientBoostingClassifier(n_estimators=30, subsample=0.7, random_state=k).fit(X, y)) for k in range(2)]
+    return StackingClassifier(members, HistGradientBoostingClassifier(max_iter=20), cv="prefit").fit(X, y)
+
+
+def steep_isotonic(X: Any, y: Any) -> CalibratedClassifierCV:
+    boosted = xgb.XGBClassifier(n_estimators=50, max_depth=4, subsample=0.7, n_jobs=1).fit(X[::2], y[::2])
+    return CalibratedClassifierCV(FrozenEstimator(boosted), method="isotonic").fit(X, y)
+
+
+@pytest.mark.parametrize("backend", installed("tvm"))  # whose code alone calls the C library's exponential
+@pytest.mark.parametrize("make", [stacked_probabilities, steep_isotonic])
+def test_probabilities_before_steps_have_the_source_s_bits(make: Callable[[Any, Any], Any], backend: str) -> None:
+    """Another exponential rounds 1 or 2 % of the probabilities in another way."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 8)).astype(np.float32)
+    model = make(X, X[:, 0] + X[:, 1] * X[:, 2] + rng.normal(size=len(X)) > 0)
+    for strategy in ("scan", "auto"):
+        compiled = hbc.convert(model, backend, X[:5], strategy=strategy, threads=1)
+        np.testing.assert_array_equal(compiled.predict(X), model.predict(X))
+        np.testing.assert_allclose(compiled.predict_proba(X), model.predict_proba(X), rtol=1e-5, atol=1e-6)

@@ -97,7 +97,7 @@ def power(f: Chunk, node: Node) -> None:
             store(pool, general_power(base, exponent, dtype, f.dialect, lanes), at, lanes)
 
 
-@emits(tensor.Mod, functions.CPower, functions.CLogarithm, spreads=True)
+@emits(tensor.Mod, functions.CPower, functions.CLogarithm, functions.CExponential, spreads=True)
 def by_library(f: Chunk, node: Node) -> None:
     """Emit calls of the C library, row by row, since it must not see rows that don't exist."""
     row_by_row(f, node)

@@ -12,7 +12,7 @@ from hbc.compiler.tvm.tir.expressions import convert, is_nan, larger, library, n
 from hbc.compiler.tvm.tir.mathematics import FUNCTIONS, function
 from hbc.ir.graph import Node, Operator
 from hbc.ops import tensor
-from hbc.ops.functions import CLogarithm, CPower, Function
+from hbc.ops.functions import CExponential, CLogarithm, CPower, Function
 
 NAMES: dict[type[Operator], str] = {
     tensor.Exp: "exp",
@@ -73,6 +73,11 @@ def _c_power(node: Node, dialect: Dialect, x: Expr) -> Expr:
 @element_of(CLogarithm, costly=True, nanoseconds=per_element(5.0))
 def _c_logarithm(node: Node, dialect: Dialect, x: Expr) -> Expr:
     return library("log", "f64", x)
+
+
+@element_of(CExponential, costly=True, nanoseconds=per_element(5.0))
+def _c_exponential(node: Node, dialect: Dialect, x: Expr) -> Expr:
+    return library("exp", _dtype(node), x)
 
 
 @element_of(tensor.Mod, costly=True, nanoseconds=per_element(8.0))

@@ -13,6 +13,7 @@ from hbc.ir.graph import Node, topological
 from hbc.ir.types import NUMPY_DTYPES, Array, DType, N, dtype_name
 from hbc.ops import tensor as t
 from hbc.ops.checks import Check
+from hbc.ops.tree import TreeEnsemble
 from hbc.parser.frame import Frame, Refusal, as_frame
 from hbc.parser.order_of_sums import in_order
 from hbc.parser.registry import Outputs, public_name, without_rows_of
@@ -48,8 +49,8 @@ def added_in_order(x: Node) -> Node:
     """x from sums of trees with the source's bits, for labels that do not follow from the largest sum of one ensemble: the kernels find
     only near ties of its largest two sums. Of 1,296 rows, 3 had another label in a forest of three trees for two outputs. This concerns
     leaves of several values: shares of few training rows tie often, and boosted leaves do not."""
-    (x,) = in_order([x], lambda trees: trees.values.shape[1] > 1)
-    return x
+    vectors = {node for node in topological([x]) if isinstance(node.op, TreeEnsemble) and node.op.values.shape[1] > 1}
+    return in_order([x], vectors)[0]
 
 
 def is_classifier(m: Any) -> bool:
