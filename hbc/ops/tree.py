@@ -41,6 +41,8 @@ class TreeEnsemble(Operator):
     - exact: the sums have the bits of a loop over the trees, since the next operator compares them with a number that some of
       them may equal (IsolationForest). Otherwise a compiler may add in another order or precision, if the error is far below
       the contract's, and if the largest of a row's sums and the sign of a single sum stay those of the loop.
+    - near: if `exact`, and for a single output, only sums that are at most so far from 0 have these bits, and others are added as if it
+      were not. 0: all sums have them.
     """
 
     roots: Array
@@ -56,6 +58,7 @@ class TreeEnsemble(Operator):
     output: Literal["sum", "leaf"] = "sum"
     strategy: str = "auto"
     exact: bool = False
+    near: float = 0.0
     cover: Array | None = beside()
 
     removes_missing = True
@@ -64,6 +67,8 @@ class TreeEnsemble(Operator):
     def infer(self, x: TensorType) -> TensorType:
         if self.cover is not None and (self.cover.shape != self.feature.shape or self.cover.dtype.kind not in "fiu"):
             raise TypeError(f"cover is {type_of(self.cover)} for {len(self.feature)} nodes")
+        if not 0 <= self.near < np.inf:
+            raise TypeError(f"near is {self.near}")
         if not x.is_float or type_of(self.threshold).dtype != x.dtype:
             raise TypeError(f"thresholds are {type_of(self.threshold)}")
         if self.feature.size and int(self.feature.max()) >= x.columns:

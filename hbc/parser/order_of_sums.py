@@ -14,6 +14,9 @@ from hbc.ir.types import ATOL, RTOL, Array
 from hbc.ops.tree import TreeEnsemble
 
 ROWS = 1024
+TIMES, MOST_NEAR = 4, 0.5
+"""How many times the errors of random rows the tolerance must be where a single output has another order; and the share of these rows that
+may need the source's. To add a row again takes half of the time of a walk."""
 
 
 def in_order(nodes: Sequence[Node], among: Collection[Node] | None = None) -> list[Node]:
@@ -21,13 +24,13 @@ def in_order(nodes: Sequence[Node], among: Collection[Node] | None = None) -> li
     exact: dict[Node, Node] = {}
     for node in topological(nodes):
         if _in_any_order(node.op) and (among is None or node in among):
-            exact[node] = replace(node.op, exact=True)(*substitute(node.inputs, exact))
+            exact[node] = with_order(node.op, 0.0)(*substitute(node.inputs, exact))
     return substitute(nodes, exact)
 
 
 def _in_any_order(op: Operator) -> TypeGuard[TreeEnsemble]:
     """Whether op gives sums of trees that may be added in any order."""
-    return isinstance(op, TreeEnsemble) and op.output == "sum" and not op.exact
+    return isinstance(op, TreeEnsemble) and op.output == "sum" and not (op.exact and not op.near)
 
 
 def in_order_before_jumps(graph: Graph) -> Graph:
@@ -49,9 +52,15 @@ def in_order_before_jumps(graph: Graph) -> Graph:
     return rewrite(Graph(graph.inputs, outputs), lambda node: None) if changed else graph  # methods share equal nodes
 
 
-def order_shows(trees: TreeEnsemble, predict: Callable[[Array], Array]) -> bool:
-    """Whether float32 sums in the order of the trees and precise sums give predictions that differ by more than the contract's tolerance.
-    `predict` makes predictions of sums, both f32[N, K].
+def with_order(trees: TreeEnsemble, near: float | None) -> TreeEnsemble:
+    """The trees with what `order_shows` has found."""
+    return replace(trees, exact=near is not None, near=near or 0.0)
+
+
+def order_shows(trees: TreeEnsemble, predict: Callable[[Array], Array] | None = None) -> float | None:
+    """None if float32 sums in the order of the trees and precise sums give predictions that differ by no more than the contract's
+    tolerance. Otherwise how far from 0 sums need that order (`near` of TreeEnsemble); 0 if all do. `predict` makes predictions of sums,
+    both f32[N, K]; without it the sums are the predictions.
 
     Each addition in float32 is off by up to half a last digit of the sum so far. If that sum is far larger than the leaves or than the
     prediction, the errors exceed the contract. With 100 trees of XGBoost, the worst row of a skewed target (most rows near 0, base score
@@ -64,17 +73,26 @@ def order_shows(trees: TreeEnsemble, predict: Callable[[Array], Array]) -> bool:
     The order shows if a prediction differs by more than half the tolerance, since other rows may be further off than these. Predictions
     of both signs may also be nearer to 0 than those of the random rows. So the tenth that are nearest to 0 may not differ by more than
     the tolerance of 0. Of 53 regressors of 100 or 500 trees, all 14 that were outside the contract were found so, and 4 more.
+
+    Of a single output that is the prediction, the order shows only near 0, where the tolerance is least: farther from it, TIMES the error
+    of the random rows is within the tolerance. So few rows need the order.
     """
     leaves = trees.leaves(_random_rows(trees))
     precise = replace(trees, values=trees.values.astype(np.float64), base=trees.base.astype(np.float64))
     with np.errstate(all="ignore"):
-        expected, found = predict(trees.sums(leaves)), predict(precise.sums(leaves).astype(np.float32))
+        expected, found = trees.sums(leaves), precise.sums(leaves).astype(np.float32)
+        if predict is not None:
+            expected, found = predict(expected), predict(found)
         error, size = np.abs(found - expected), np.abs(expected)
-        if (error > (ATOL + RTOL * size) / 2).any():
-            return True
         near_zero = np.argsort(size, axis=0)[: ROWS // 10]
         both_signs = (expected.min(axis=0) < 0) & (expected.max(axis=0) > 0)
-        return bool((np.take_along_axis(error, near_zero, axis=0)[:, both_signs] > ATOL).any())
+        least = np.take_along_axis(error, near_zero, axis=0)[:, both_signs]
+        if predict is None and trees.n_outputs == 1:
+            near = max(TIMES * float(least.max(initial=0.0)) - ATOL, 0.0) / RTOL
+            near = max(near, 2 * float(size.max(initial=0.0, where=TIMES * error > ATOL + RTOL * size)))
+            if np.isfinite(near) and (size <= near).mean() <= MOST_NEAR:
+                return near or None
+        return 0.0 if (error > (ATOL + RTOL * size) / 2).any() or (least > ATOL).any() else None
 
 
 def _random_rows(trees: TreeEnsemble) -> Array:

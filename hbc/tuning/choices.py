@@ -110,7 +110,7 @@ def structure(graph: Graph) -> str:
         found.update(f"{type(node.op).__name__} {node.type}\n".encode())
         if isinstance(node.op, TreeEnsemble):
             op = node.op
-            found.update(f"{op.values.shape} {op.values.dtype} {op.output} {op.exact}\n".encode())
+            found.update(f"{op.values.shape} {op.values.dtype} {op.output} {op.exact} {op.near}\n".encode())
             for array in (op.roots, op.feature, op.threshold, op.left, op.right, op.missing_left, op.target):
                 found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()

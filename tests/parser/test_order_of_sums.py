@@ -10,6 +10,7 @@ import xgboost as xgb
 from backends import BACKENDS, installed
 
 import hbc
+from hbc.ir.graph import topological
 from hbc.ir.types import Array
 from hbc.ops.tree import TreeEnsemble
 from hbc.parser.parse import parse
@@ -65,10 +66,19 @@ PRECISE = {
 }
 
 
-def ensemble(model: Any) -> TreeEnsemble:
+def ensemble(model: Any, method: str = "predict") -> TreeEnsemble:
     graph = next(iter(parse(model).variants.values()))
-    (found,) = {node.op for node in graph.nodes if isinstance(node.op, TreeEnsemble) and node.op.output == "sum"}
+    (found,) = {
+        node.op for node in topological(graph.outputs[method]) if isinstance(node.op, TreeEnsemble) and node.op.output == "sum"
+    }
     return found
+
+
+def agree(sums: Array, expected: Array, trees: TreeEnsemble) -> None:
+    """Sums are within the contract, and have the source's bits where `trees` says so."""
+    np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=1e-6)
+    bits = np.abs(expected) <= (trees.near or np.inf)
+    np.testing.assert_array_equal(sums[bits], expected[bits])
 
 
 def predictions(model: Any, rows: Array) -> Array:
@@ -78,20 +88,22 @@ def predictions(model: Any, rows: Array) -> Array:
 @pytest.mark.parametrize("name", ROUNDED)
 def test_sums_are_added_in_the_order_of_the_source(name: str) -> None:
     model = ROUNDED[name]()
-    assert ensemble(model).exact
+    trees = ensemble(model)
+    assert trees.exact
     rows = np.concatenate([X, UNSEEN])
     for backend in installed("torch", "tvm"):
         compiled = hbc.convert(model, backend)
         for some in (rows, rows[:1]):
             np.testing.assert_allclose(compiled.predict(some), model.predict(some), rtol=1e-5, atol=1e-6)
-            np.testing.assert_array_equal(compiled.raw_score(some), model.predict(some, output_margin=True))
+            np.testing.assert_allclose(compiled.raw_score(some), model.predict(some, output_margin=True), rtol=1e-5, atol=1e-6)
+        agree(compiled.raw_score(rows), model.predict(rows, output_margin=True), trees)
 
 
 @pytest.mark.parametrize("name", PRECISE)
 def test_models_within_the_contract_are_added_in_any_order(name: str) -> None:
     """They are then scanned on tvm, which is faster than a walk."""
     model = PRECISE[name]()
-    assert not ensemble(model).exact
+    assert not ensemble(model).exact or ensemble(model).near
     rows = np.concatenate([X, UNSEEN])
     for backend in installed("torch", "tvm"):
         options = {"strategy": "scan"} if backend == "tvm" else {}
@@ -118,7 +130,7 @@ def test_margins_are_added_in_the_order_of_the_source_where_predictions_need_not
         for backend in installed("torch", "tvm"):
             compiled = hbc.convert(source, backend)
             for some in (slice(None), slice(0, 1), slice(0, 33)):
-                np.testing.assert_array_equal(compiled.raw_score(rows[some]), margins[some])
+                agree(compiled.raw_score(rows[some]), margins[some], ensemble(source, "raw_score"))
             if source is model:
                 np.testing.assert_array_equal(compiled.predict(rows), model.predict(rows))
                 np.testing.assert_allclose(predictions(compiled, rows), predictions(model, rows), rtol=1e-5, atol=1e-6)
@@ -144,3 +156,19 @@ def test_sums_of_gblinear_have_xgboost_s_bits(case: str, backend: str) -> None:
     compiled = hbc.convert(source, backend=backend)
     for rows in (np.concatenate([X, extremes]), X[:1], X[:33]):
         np.testing.assert_array_equal(compiled.raw_score(rows), source.predict(rows, output_margin=True))
+
+
+def test_only_sums_near_0_need_the_order_of_the_source() -> None:
+    """Others are scanned. Before, all rows of such a regressor were walked, or none had the order: of 200,000 rows of 50 trees, the worst
+    was off by 1.6 tolerances."""
+    pytest.importorskip("tvm")
+    model = regressor(3 * F + NOISE, 500)
+    trees = ensemble(model)
+    assert trees.exact
+    assert 0 < trees.near < 3
+    compiled = hbc.convert(model, "tvm", strategy="scan")
+    rows = np.random.default_rng(2).choice(X.ravel(), (20_000, 6))
+    expected = model.predict(rows)
+    assert 0.01 < (np.abs(expected) < trees.near).mean() < 0.5
+    for some in (len(rows), 300, 64, 33, 7, 2, 1):
+        agree(compiled.predict(rows[:some]), expected[:some], trees)

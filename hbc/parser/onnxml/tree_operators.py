@@ -211,7 +211,7 @@ def _extremes(nodes: Nodes, x: Node, *, largest: bool) -> Node:
         operator, read = ensemble(replace(nodes, weights=weights, scored=np.ones_like(weights, bool)), x)
         count = operator.n_trees
         each = replace(
-            operator, target=np.arange(count, dtype=np.int32), base=np.zeros(count, operator.base.dtype), exact=False
+            operator, target=np.arange(count, dtype=np.int32), base=np.zeros(count, operator.base.dtype), exact=False, near=0.0
         )
         columns.append(reduce(each(read), axis=1, keepdims=True))
     return t.concat(columns)

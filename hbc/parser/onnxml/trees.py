@@ -15,7 +15,7 @@ from hbc.ops import tensor as t
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 from hbc.parser.frame import Refusal
 from hbc.parser.onnxml.values import Call, as_dtype
-from hbc.parser.order_of_sums import order_shows
+from hbc.parser.order_of_sums import order_shows, with_order
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 LARGEST_TREE = 1 << 24
@@ -339,8 +339,10 @@ def ensemble(nodes: Nodes, x: Node, *, exact: bool = False, base: Array | float 
         for a, b in itertools.pairwise(bounds)
     ]
     operator = join(trees, np.zeros(nodes.n_outputs), target)
-    exact = exact or (values.dtype == np.float32 and order_shows(operator, lambda sums: sums + base))
-    return replace(operator, exact=exact), planes.behind(x)
+    if exact or values.dtype != np.float32:
+        return replace(operator, exact=exact), planes.behind(x)
+    shown = order_shows(operator, (lambda sums: sums + base) if np.any(base) else None)
+    return with_order(operator, shown), planes.behind(x)
 
 
 def _only_column(scored: Array, leaf: Array, bounds: Array) -> Array | None:

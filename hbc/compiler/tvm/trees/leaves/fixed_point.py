@@ -25,7 +25,8 @@ class FixedPoint:
     total: the sum of a row's integers over all V columns, if it is the same for every row, as it is for probabilities. C is V - 1 then,
     and the last sum follows from the others. None if it differs.
     error: no sum is further from the source's than this.
-    close: where two sums of a row are further apart than this, or a single output is further from 0, the source decides for the same label.
+    close: where two sums of a row are further apart than this, or a single output is further from 0, the source decides for the same label,
+    and sums need not have its bits (`near` of TreeEnsemble).
     exact: all sums are exact, here and in the source.
     few: a sum in 1 … few - 1 is too small to be precise to a millionth of its size. 0: there are no such sums.
 
@@ -103,7 +104,7 @@ def fixed_point(op: TreeEnsemble) -> FixedPoint | None:
     partial = _by_output(op, of_trees * _still_to_add(op.target)[:, None]) + added * np.abs(base)
     error = trees * unit + half * float(np.exp(2 * trees * half) * partial.max()) + 2 * EPS * largest
     # Labels may follow from quotients of sums, or from probabilities: these round, and small differences are lost.
-    close = (1 if op.n_outputs == 1 else 2) * error + 4 * eps * (1 + largest)
+    close = max((1 if op.n_outputs == 1 else 2) * error + 4 * eps * (1 + largest), op.near)
     positive = double and not exact and not base.any() and bool((values >= 0).all())
     few = PRECISE * trees if positive and np.ldexp(values.min(initial=np.inf, where=values > 0), exponent) < PRECISE else 0
     addend = _addend(values[:, : integers.shape[1]], integers, exponent)

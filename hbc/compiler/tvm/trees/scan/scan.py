@@ -238,7 +238,8 @@ def scannable(op: TreeEnsemble) -> bool:
         return False
     if op.output == "leaf":
         return int(op.leaf_counts.max(initial=1)) <= MOST_LEAVES_IN_LANES and thresholds_fit(op)
-    if op.output != "sum" or op.exact or not np.isfinite(op.values).all() or not np.isfinite(op.base).all():
+    all_exact = op.exact and not (op.near and op.n_outputs == 1)
+    if op.output != "sum" or all_exact or not np.isfinite(op.values).all() or not np.isfinite(op.base).all():
         return False
     if int(op.leaf_counts.max(initial=1)) > MOST_LEAVES or int(op.depths.max(initial=0)) > MOST_DEPTH:
         return False
