@@ -94,6 +94,15 @@ def test_each_of_several_labels_is_compared_with_its_own_threshold(backend: str,
         np.testing.assert_allclose(compiled.predict_proba(X[:rows]), model.predict_proba(X[:rows]), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("backend", installed("torch", "tvm"))
+def test_thresholds_that_are_no_numbers(backend: str) -> None:
+    """All rows are above the least, none is above the largest, and none is on a side of NaN, which torch sorts behind all numbers."""
+    X = np.random.default_rng(0).integers(0, 6, size=(100, 4)).astype(np.float64)
+    for threshold in (-np.inf, np.inf, np.nan):
+        model = FixedThresholdClassifier(few_trees(), threshold=threshold).fit(X, X[:, 0] > 2)
+        np.testing.assert_array_equal(hbc.convert(model, backend, X[:5]).predict(GRID), model.predict(GRID))
+
+
 def stacked_forests(X: Any, y: Any) -> StackingClassifier:
     members = [(str(seed), few_trees(seed).fit(X, y)) for seed in range(2)]
     return StackingClassifier(members, HistGradientBoostingClassifier(max_iter=10), cv="prefit").fit(X, y)

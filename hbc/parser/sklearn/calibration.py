@@ -158,10 +158,13 @@ def threshold_classifier(m: Any, x: Node | Frame) -> Result:
         threshold = 0.5 if method == "predict_proba" else 0.0
     if isinstance(threshold, np.generic):  # a numpy scalar may widen the score in the comparison; a Python number does not
         score = t.cast(score, float_type(NUMPY_DTYPES[score.type.dtype], threshold.dtype))
-    # Users choose the threshold among scores. `Rank` jumps, so that scores have the source's bits before it: of 3,888 rows of six trees, 5
-    # had another label at 0.4.
-    below = np.nextafter(np.array([[threshold]], NUMPY_DTYPES[score.type.dtype]), -np.inf)
-    reached = t.reshape(t.less(t.constant(0, "i32"), Rank(below)(as_columns(score))), N)
+    if np.isfinite(threshold):
+        # Users choose the threshold among scores. `Rank` jumps, so that scores have the source's bits before it: of 3,888 rows of six
+        # trees, 5 had another label at 0.4.
+        below = np.nextafter(np.array([[threshold]], NUMPY_DTYPES[score.type.dtype]), -np.inf)
+        reached = t.reshape(t.less(t.constant(0, "i32"), Rank(below)(as_columns(score))), N)
+    else:
+        reached = t.less_equal(float(threshold), score)
     chosen = t.where(reached, t.constant(positive), t.constant(1 - positive))
     return {**_except_predict(m, outputs), "predict": (labels(classes, chosen),)}
 
