@@ -30,28 +30,28 @@ def in_order(nodes: Sequence[Node], among: Collection[Node] | None = None) -> li
 
 
 def _in_any_order(op: Operator) -> TypeGuard[TreeEnsemble]:
-    """Whether op gives sums of trees that may be added in any order."""
+    """Whether op gives sums of trees that may be added in any order, all of them or those far from 0."""
     return isinstance(op, TreeEnsemble) and op.output == "sum" and not (op.exact and not op.near)
 
 
-def in_order_before_jumps(graph: Graph) -> Graph:
-    """The graph, in which methods have the source's bits of all sums of trees from which they compute an operator that `jumps`.
+def with_needed_order(graph: Graph) -> Graph:
+    """The graph, in which sums of trees have the source's bits where a method needs them: before every operator that `jumps`; and before
+    arithmetic, where `near` would give them to some rows only.
 
     A final tree, a bin or an isotonic step was fitted on the very sums of the members, so that its thresholds lie between two of these,
     or at one. Of 6,000 rows behind two GradientBoostingClassifiers, a HistGradientBoostingClassifier took 297 to other leaves with
     strategy="scan", and a QuantileTransformer gave 1,243 other numbers. Methods that return such sums themselves add in any order.
 
-    Nor does `near` hold for sums from which others are computed: the mean of two regressors of XGBoost that nearly cancel was off by 26
-    tolerances.
+    `near` holds for results only: the mean of two regressors of XGBoost that nearly cancel was off by 26 tolerances.
     """
     outputs, changed = {}, False
     for method, group in graph.outputs.items():
-        before: set[Node] = set()
+        before: set[Node] = set()  # from which an operator that jumps is computed
         computed: set[Node] = set()  # inputs of operators that do not just hand on their numbers
         for node in reversed(list(topological(group))):
             if node.op.jumps or node in before:
                 before.update(node.inputs)
-            if node in computed or not (node.op.keeps_values or isinstance(node.op, (t.Cast, t.Concat, t.Reshape))):
+            if node in computed or not (node.op.keeps_values or isinstance(node.op, (t.Cast, t.Reshape))):
                 computed.update(node.inputs)
         before.update(node for node in computed if isinstance(node.op, TreeEnsemble) and node.op.near)
         some = any(_in_any_order(node.op) for node in before)

@@ -27,7 +27,7 @@ from hbc.parser.frame import StringsNeeded, source_frame
 from hbc.parser.front_door import failing_methods
 from hbc.parser.input_spec import found_spec
 from hbc.parser.once import reading
-from hbc.parser.order_of_sums import in_order_before_jumps
+from hbc.parser.order_of_sums import with_needed_order
 from hbc.parser.rounds import only
 from hbc.parser.set_output import computed, frame_output
 from hbc.parser.sparsity import gives_sparse, sparse_class, sparse_format, tagged_as_sparse
@@ -220,7 +220,7 @@ def _variant(
                 raise _refused(model, reason, "Fit it on a frame of polars, or call set_output(transform='default').")
             outputs = {**outputs, "transform": computed(model, outputs["transform"], output)}
         graph = Graph(inputs, outputs)
-        tested = in_order_before_jumps(_with_dropped_checks(graph, notes.makers)).verify()
+        tested = with_needed_order(_with_dropped_checks(graph, notes.makers)).verify()
         if notes.frames.by_column and not looked:
             looked = True
             unread = _unread_columns(tested, current)

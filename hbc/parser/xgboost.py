@@ -254,8 +254,9 @@ def _ensembles(
     if learner.booster != "dart" and (weights == 1).all():
         ensemble = join(trees, learner.base, target)
         in_sums = order_shows(ensemble)  # 0.07 s for 500 trees
-        for_link = with_order(ensemble, _order_shows(ensemble, learner.objective, in_sums))
-        return for_link, for_link if for_link.exact and not for_link.near else with_order(ensemble, in_sums), planes
+        shown = _order_shows(ensemble, learner.objective, in_sums)
+        for_link = with_order(ensemble, shown)
+        return for_link, for_link if shown in (in_sums, 0.0) else with_order(ensemble, in_sums), planes
     begun = [
         learner.base[k : k + tree.values.shape[1]] if in_place and learner.booster == "dart" else np.float32(0)
         for k, tree in zip(target, trees, strict=True)

@@ -14,6 +14,7 @@ from hbc.lazy import record
 from hbc.ops import tensor as t
 from hbc.ops.tree import CategoryPlanes, Tree, TreeEnsemble, join
 from hbc.parser.frame import Refusal
+from hbc.parser.once import find_once
 from hbc.parser.onnxml.values import Call, as_dtype
 from hbc.parser.order_of_sums import order_shows, with_order
 
@@ -341,8 +342,13 @@ def ensemble(nodes: Nodes, x: Node, *, exact: bool = False, base: Array | float 
     operator = join(trees, np.zeros(nodes.n_outputs), target)
     if exact or values.dtype != np.float32:
         return replace(operator, exact=exact), planes.behind(x)
-    shown = order_shows(operator, (lambda sums: sums + base) if np.any(base) else None)
+    shown = find_once(_order_shows, operator, tuple(np.atleast_1d(base).tolist()))  # 0.3 s for 500 trees of depth 18
     return with_order(operator, shown), planes.behind(x)
+
+
+def _order_shows(trees: TreeEnsemble, base: tuple[float, ...]) -> float | None:
+    """`order_shows` for sums to which base values are added, those of the outputs or 0 for all."""
+    return order_shows(trees, (lambda sums: sums + np.array(base, sums.dtype)) if any(base) else None)
 
 
 def _only_column(scored: Array, leaf: Array, bounds: Array) -> Array | None:

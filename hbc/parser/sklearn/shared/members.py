@@ -153,8 +153,8 @@ def constant_rows(x: Node | Frame, values: Array) -> Node:
 
 def positive_score(m: Any, outputs: Outputs) -> Node:
     """The score of the positive class, [N]: a regressor's prediction, else the decision, else a probability
-    (sklearn.multiclass._predict_binary). Labels are for comparing scores with others, so that of a forest has the source's bits: of 3,888
-    rows, 4 had another label where an ExtraTreesRegressor of six trees stood for each of four classes."""
+    (sklearn.multiclass._predict_binary). Labels follow from comparing it with other scores, so a forest's has the source's bits: of
+    3,888 rows, 4 had another label where an ExtraTreesRegressor of six trees stood for each of four classes."""
     if is_regressor(m):
         (predicted,) = in_order([value(m, outputs, "predict")])
         return flat(predicted)
